@@ -113,6 +113,8 @@ id!(/// A minibatch of one trainer, counted over the whole run, never reused.
     MinibatchId(u64), "M");
 id!(/// An incarnation of a node. Replies of an older one are refused.
     Generation(u64), "G");
+id!(/// A transfer: one request to a storage node, unique within the asking node's incarnation.
+    TransferId(u64), "X");
 id!(/// A memory chunk of a cache.
     ChunkId(u16), "C");
 id!(/// A slot: where a block is resident in a compute node's shared memory.
