@@ -1,0 +1,11 @@
+//! Real processes: the built binaries, started and always ended.
+//!
+//! Reading order: wait, binaries, child.
+
+mod binaries;
+mod child;
+mod wait;
+
+pub use binaries::binary;
+pub use child::{Child, Exit};
+pub use wait::{Late, await_until};
