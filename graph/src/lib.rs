@@ -1,16 +1,25 @@
 //! Pure: CSC graph over slices, dataset manifest and on-disk layout, partition book, deterministic neighbor
 //! sampler, VIP. No files, no runtime, no clock.
-//!
-//! Reading order: dtype, manifest, book, rows.
 
 #![forbid(unsafe_code)]
 
-pub mod book;
 pub mod dtype;
+pub mod layout;
+
 pub mod manifest;
+
+pub mod book;
+
 pub mod rows;
+
+pub mod location;
+
+pub mod random;
+
+pub mod generate;
 
 pub use book::{BlockPlace, PartitionBook, RowPlace};
 pub use dtype::Dtype;
-pub use manifest::{GraphSpec, Manifest, TableSpec};
+pub use layout::Split;
+pub use manifest::{FileSpec, GraphSpec, Manifest, TableSpec};
 pub use rows::{BlockRows, Class};
