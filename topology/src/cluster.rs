@@ -200,4 +200,15 @@ impl Cluster {
     pub fn link_cost(&self, from: NodeId, to: NodeId) -> Option<LinkCost> {
         self.routes.cost(from, to)
     }
+
+    /// The links the file states, directed. The default link is not among them.
+    pub fn stated_links(&self) -> impl Iterator<Item = (NodeId, NodeId, LinkCost)> + '_ {
+        self.routes.stated()
+    }
+
+    /// What links every pair of nodes that has no link of its own.
+    #[must_use]
+    pub fn default_link(&self) -> Option<LinkCost> {
+        self.routes.default_link()
+    }
 }

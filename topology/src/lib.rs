@@ -1,14 +1,21 @@
 //! Typed ids and units, and the cluster specification: a TOML file compiled into a [`Cluster`].
 //!
-//! Reading order: ids, units, cluster, spec, compile, routes.
+//! Reading order: ids, units, quantity, cluster, spec, compile, routes, show.
 
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+mod compile;
+pub mod error;
 pub mod ids;
+pub mod quantity;
 mod routes;
+pub mod show;
+pub mod spec;
 pub mod units;
 
 pub use cluster::*;
+pub use compile::{FILE_BYTES_MAX, NODES_MAX, check_cache, compile, load};
+pub use error::{TopologyError, TopologyErrorKind, TopologyErrors};
 pub use ids::*;
 pub use units::*;
