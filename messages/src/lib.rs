@@ -1,1 +1,28 @@
-//! Placeholder.
+//! What actors say to each other: one small enum per mailbox, and the envelope of what crosses nodes.
+//!
+//! Local mailboxes carry plain values and never leave the process. Two mailboxes can be reached from other nodes:
+//! the responder's ([`responder`]: "show me your tree") and the collector's ([`collector`]: state reports). Their
+//! bytes are decoded explicitly: what cannot be understood becomes the variant `Malformed`, never a panic.
+//!
+//! Reading order: codec, names, tree, report, responder, collector, then the local mailboxes in the order of the
+//! fast loop.
+
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod names;
+pub mod tree;
+
+pub mod report;
+
+pub mod collector;
+pub mod responder;
+
+pub mod supervisor;
+
+pub use collector::CollectorMessage;
+pub use names::{ActorKind, ActorName};
+pub use report::Report;
+pub use responder::ResponderMessage;
+pub use supervisor::{SupervisorMessage, SupervisorSnapshot};
+pub use tree::{ActorEntry, ActorState, Answer, NodeStatus, NodeTree, RestartCause};
