@@ -161,3 +161,6 @@ impl PartitionBook {
             .unwrap_or(0..0)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
