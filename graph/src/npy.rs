@@ -206,8 +206,8 @@ impl NpyHeader {
             return Err(NpyError::FortranOrder);
         }
         // Zeros are left out, so that a huge shape with a zero in it does not pass for a small one.
-        let nonzero = shape.iter().filter(|&&n| n != 0);
-        let bytes = nonzero.fold(Some(element.size()), |product, &n| product?.checked_mul(n));
+        let mut nonzero = shape.iter().filter(|&&n| n != 0);
+        let bytes = nonzero.try_fold(element.size(), |product, &n| product.checked_mul(n));
         let Some(bytes) = bytes else { return Err(NpyError::Overflow { shape }) };
         let data_bytes = if shape.contains(&0) { 0 } else { bytes };
         Ok(NpyHeader { element, shape, data_offset, data_bytes })

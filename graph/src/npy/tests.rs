@@ -50,7 +50,8 @@ fn what_numpy_writes_is_read() {
 
 #[test]
 fn what_is_not_read_says_why() {
-    let cases: [(&str, &str, &str, fn(&NpyError) -> bool); 16] = [
+    type Case = (&'static str, &'static str, &'static str, fn(&NpyError) -> bool);
+    let cases: [Case; 16] = [
         ("'|O'", "False", "(3,)", |e| *e == NpyError::Objects),
         ("[('a', '<i4')]", "False", "(3,)", |e| *e == NpyError::Structured),
         ("'<U7'", "False", "(3,)", |e| matches!(e, NpyError::Element(_))),
