@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Pure policies.
+
+pub mod restart;
+
+pub mod oracle;
