@@ -1,1 +1,12 @@
-//! Placeholder.
+//! Scenarios: a file that says what to compare, real processes that run it, and the report.
+//!
+//! Reading order: arm, spec, compile, trace, trainer, relay, run, report.
+
+#![forbid(unsafe_code)]
+
+pub mod arm;
+pub mod compile;
+pub mod relay;
+pub mod spec;
+pub mod trace;
+pub mod trainer;

@@ -1,0 +1,109 @@
+use super::*;
+use proptest::prelude::*;
+
+const SMALL: &str = r#"
+[dataset]
+import = "../data"
+
+[cluster]
+compute_nodes = 2
+storage_nodes = 3
+bandwidth = "50Mbit/s"
+
+[trainer]
+compute = "60ms"
+minibatches = 50
+"#;
+
+fn errors(text: &str) -> Vec<String> {
+    let errors = compile(text, Path::new("folder/x.toml")).expect_err("refused");
+    errors.to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_left_out_has_defaults() {
+    let scenario = compile(SMALL, Path::new("folder/small.toml")).unwrap();
+    assert_eq!((scenario.name.as_str(), scenario.repeats, scenario.mode), ("small", 3, Mode::Auto));
+    assert_eq!(scenario.arms, Arm::ALL);
+    let from = "folder/../data".to_owned();
+    assert_eq!(scenario.dataset, DatasetSource::Import { from, parts: 3, rows_per_block: None });
+    assert_eq!(scenario.cluster.bandwidth, BytesPerSecond::from_mbit(50));
+    assert_eq!((scenario.cluster.cache_share, scenario.cluster.medium), (0.25, Medium::Any));
+    assert_eq!((scenario.trainer.window, scenario.trainer.fixed_window), (16, 16));
+    assert_eq!(scenario.trainer.time_limit, Nanos::from_secs(30));
+    assert_eq!(scenario.trainers(), 2);
+}
+
+#[test]
+fn all_errors_come_at_once_with_their_lines() {
+    let text = r#"arms = ["none", "fast", "none"]
+repeats = 0
+mode = "wifi"
+[dataset]
+directory = "a"
+parts = 2
+[cluster]
+compute_nodes = 65
+storage_mode = "tape"
+cache_share = 2.0
+bandwidth = "fast"
+[trainer]
+fanout = []
+compute = "60"
+minibatches = "many"
+"#;
+    let found = errors(text);
+    let lines: Vec<usize> =
+        found.iter().map(|error| error.split(':').nth(1).unwrap().parse().unwrap()).collect();
+    assert_eq!(lines, [1, 1, 2, 3, 6, 7, 8, 9, 10, 11, 13, 14, 15], "{found:#?}");
+    assert!(found[0].starts_with("folder/x.toml:1: no arm is called `fast`"), "{}", found[0]);
+    assert!(found.iter().any(|error| error.contains("`storage_nodes` is missing")), "{found:#?}");
+}
+
+#[test]
+fn two_datasets_and_none_are_refused() {
+    let two = SMALL.replace("import = \"../data\"", "import = \"a\"\ndirectory = \"b\"");
+    assert!(errors(&two)[0].contains("not both"));
+    let none = SMALL.replace("import = \"../data\"", "");
+    assert!(errors(&none)[0].contains("dataset is missing"));
+    let rows = SMALL.replace("import = \"../data\"", "import = \"a\"\nrows_per_block = 3");
+    assert!(errors(&rows)[0].contains("power of two"));
+}
+
+#[test]
+fn generated_datasets_are_no_paths() {
+    let text = SMALL.replace("../data", "generate:rmat:vertices=10,edges=20");
+    let scenario = compile(&text, Path::new("folder/x.toml")).unwrap();
+    assert!(matches!(scenario.dataset, DatasetSource::Import { from, .. } if from.starts_with("generate:")));
+}
+
+#[test]
+fn a_missing_file_is_one_error() {
+    let errors = load(Path::new("does/not/exist.toml")).unwrap_err();
+    assert!(errors.to_string().starts_with("does/not/exist.toml:1: cannot be read"), "{errors}");
+}
+
+#[test]
+fn every_shipped_scenario_compiles() {
+    let catalog = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalog");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(catalog).unwrap() {
+        let path = entry.unwrap().path();
+        let scenario = load(&path).unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(!scenario.about.is_empty(), "{}: say what it is for", path.display());
+        names.push(scenario.name);
+    }
+    names.sort();
+    assert_eq!(names, ["bound_links", "large", "reference", "smoke", "starved"]);
+}
+
+proptest! {
+    #[test]
+    fn cut_and_disturbed_files_never_panic(cut in 0_usize..200, noise in ".{0,8}") {
+        let mut text = SMALL.to_owned();
+        let cut = (0..=cut.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap();
+        text.insert_str(cut, &noise);
+        let _ = compile(&text, Path::new("x.toml"));
+        let _ = compile(&text[..cut], Path::new("x.toml"));
+    }
+}

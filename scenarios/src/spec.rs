@@ -1,0 +1,101 @@
+//! The scenario file as written.
+//!
+//! ```toml
+//! name = "smoke"
+//! about = "one line for the report"
+//! seed = 1
+//! arms = ["none", "lru", "rudder"]      # default: all six
+//! repeats = 3                           # default 3
+//! mode = "auto"                         # netns, relay, plain, auto; default auto
+//!
+//! [dataset]
+//! import = "../../datasets/debian"      # a source, or generate:...; or: directory = "an imported dataset"
+//! parts = 2                             # default: one a storage node
+//! rows_per_block = 1                    # default: import's choice
+//!
+//! [cluster]
+//! compute_nodes = 2
+//! storage_nodes = 2
+//! trainers_per_node = 1                 # default 1
+//! storage_mode = "memory"               # memory, direct, auto; default auto
+//! require_disk = false                  # true: a dataset on tmpfs is refused
+//! cache_share = 0.25                    # of the remote bytes; default 0.25
+//! bandwidth = "50Mbit/s"                # of every node's link, each way
+//! latency = "0ms"                       # one way; relay mode only
+//! heartbeat_timeout = "3s"              # default: the product's
+//!
+//! [trainer]
+//! seeds = 32
+//! fanout = [10, 5]
+//! window = 16                           # minibatches announced ahead; default 16
+//! compute = "60ms"                      # emulated: the trainer sleeps
+//! allreduce = "64KiB"                   # summed over all trainers every minibatch; default 0
+//! minibatches = 50                      # of each trainer
+//! fixed_window = 16                     # the window of that arm; default: window
+//! verify = true                         # compare every byte; default true
+//! command = ["my-trainer", "--socket", "{socket}"]   # default: the reference trainer
+//! time_limit = "60s"                    # of one run; default: ten times the bound's, at least 30 s
+//! ```
+
+mod read;
+
+pub use read::{ReadError, parse};
+
+/// A value and the line it stands on (the table's line, where the key is absent).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct At<T> {
+    pub line: usize,
+    pub value: T,
+}
+
+/// Everything that could be read of a file. What is absent is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spec {
+    pub name: Option<At<String>>,
+    pub about: Option<At<String>>,
+    pub seed: Option<At<i64>>,
+    pub arms: Option<At<Vec<String>>>,
+    pub repeats: Option<At<i64>>,
+    pub mode: Option<At<String>>,
+    pub dataset: DatasetSpec,
+    pub cluster: ClusterSpec,
+    pub trainer: TrainerSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DatasetSpec {
+    pub line: usize,
+    pub import: Option<At<String>>,
+    pub directory: Option<At<String>>,
+    pub parts: Option<At<i64>>,
+    pub rows_per_block: Option<At<i64>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterSpec {
+    pub line: usize,
+    pub compute_nodes: Option<At<i64>>,
+    pub storage_nodes: Option<At<i64>>,
+    pub trainers_per_node: Option<At<i64>>,
+    pub storage_mode: Option<At<String>>,
+    pub require_disk: Option<At<bool>>,
+    pub cache_share: Option<At<f64>>,
+    pub bandwidth: Option<At<String>>,
+    pub latency: Option<At<String>>,
+    pub heartbeat_timeout: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainerSpec {
+    pub line: usize,
+    pub seeds: Option<At<i64>>,
+    pub fanout: Option<At<Vec<i64>>>,
+    pub window: Option<At<i64>>,
+    pub compute: Option<At<String>>,
+    pub allreduce: Option<At<String>>,
+    pub minibatches: Option<At<i64>>,
+    pub fixed_window: Option<At<i64>>,
+    pub verify: Option<At<bool>>,
+    pub command: Option<At<Vec<String>>>,
+    pub time_limit: Option<At<String>>,
+}

@@ -1,0 +1,3 @@
+//! The reference trainer.
+pub mod event;
+pub mod ring;
