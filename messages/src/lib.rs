@@ -18,10 +18,12 @@ pub mod report;
 pub mod collector;
 pub mod responder;
 
+pub mod nudge;
 pub mod supervisor;
 
 pub use collector::CollectorMessage;
 pub use names::{ActorKind, ActorName};
+pub use nudge::Nudge;
 pub use report::Report;
 pub use responder::ResponderMessage;
 pub use supervisor::{SupervisorMessage, SupervisorSnapshot};

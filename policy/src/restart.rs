@@ -127,8 +127,9 @@ fn mix(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
+    use super::{Backoff, ChildIndex, RestartIntensity, RestartVerdict, Restarts, Strategy};
+    use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
+    use rudder_topology::Nanos;
 
     fn intensity(restarts_max: u32, window: u64) -> RestartIntensity {
         RestartIntensity { restarts_max, window: Nanos(window) }
@@ -194,7 +195,7 @@ mod tests {
         fn back_off_grows_within_its_bounds(
             base in 1_u64..1_000_000,
             cap in 1_u64..u64::MAX / 2,
-            seed: u64,
+            seed in any::<u64>(),
             attempts in 1_usize..100,
         ) {
             let mut backoff = Backoff::new(Nanos(base), Nanos(cap), seed);
