@@ -10,3 +10,6 @@ pub mod frames;
 pub mod handshake;
 pub mod identity;
 pub mod put;
+
+pub mod dataset;
+pub mod gather;
