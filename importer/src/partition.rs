@@ -1,0 +1,51 @@
+//! Cutting the graph into parts.
+
+pub(crate) mod multilevel;
+pub(crate) mod streaming;
+
+use crate::csc::Adjacency;
+use crate::error::ImportError;
+use crate::options::Partitioner;
+use crate::progress::{Phase, Run, Total};
+
+/// Which part each vertex went to, by original id, and who decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Partition {
+    pub part: Vec<u16>,
+    pub method: &'static str,
+}
+
+/// Cuts the graph into `parts`. `limit` is the most bytes the whole process should hold while doing so.
+pub(crate) fn partition(
+    graph: &Adjacency,
+    parts: u32,
+    partitioner: Partitioner,
+    seed: u64,
+    limit: u64,
+    run: &mut Run<'_>,
+) -> Result<Partition, ImportError> {
+    if parts == 1 {
+        return Ok(Partition { part: vec![0; graph.vertices()], method: "one part" });
+    }
+    let multilevel = match partitioner {
+        Partitioner::Metis => true,
+        Partitioner::Streaming => false,
+        Partitioner::Auto => multilevel::fits(graph, parts, limit),
+    };
+    let (part, method) = if multilevel {
+        run.begin(Phase::Partition, Total::Open);
+        (multilevel::partition(graph, parts, seed, run)?, "METIS")
+    } else {
+        run.begin(Phase::Partition, Total::Items(streaming::PASSES * graph.vertices() as u64));
+        (streaming::partition(graph, parts, run)?, "streaming (LDG, restreamed)")
+    };
+    run.end(Phase::Partition);
+    Ok(Partition { part, method })
+}
+
+/// Edges whose ends lie in different parts.
+pub(crate) fn edge_cut(graph: &Adjacency, part: &[u16]) -> u64 {
+    (0..graph.vertices())
+        .map(|v| graph.sources(v).iter().filter(|&&source| part[source as usize] != part[v]).count() as u64)
+        .sum()
+}

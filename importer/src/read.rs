@@ -1,0 +1,34 @@
+//! Readers of other formats. Each gives a [`Source`].
+
+pub(crate) mod archive;
+pub(crate) mod array;
+pub(crate) mod edge_list;
+pub(crate) mod edges;
+pub(crate) mod folder;
+pub(crate) mod generate;
+pub(crate) mod ogb;
+pub(crate) mod rows;
+pub(crate) mod scratch;
+pub(crate) mod text;
+pub(crate) mod vertices;
+
+use crate::error::ImportError;
+use crate::options::{ImportOptions, Input};
+use crate::progress::Run;
+use crate::source::Source;
+use scratch::Scratch;
+
+/// Opens whatever the options name.
+pub(crate) fn open(
+    options: &ImportOptions,
+    scratch: &mut Scratch,
+    run: &mut Run<'_>,
+) -> Result<Source, ImportError> {
+    match &options.input {
+        Input::Generate(text) => Ok(generate::open(text)?),
+        Input::Path(path) => match ogb::root(path) {
+            Some(root) => Ok(ogb::open(&root, options, scratch, run)?),
+            None => Ok(folder::open(path, options, scratch, run)?),
+        },
+    }
+}
