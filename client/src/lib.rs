@@ -6,6 +6,7 @@ pub mod location;
 pub mod trainer;
 pub mod trainer_protocol;
 
+pub mod frame_stream;
 pub mod frames;
 pub mod handshake;
 pub mod identity;

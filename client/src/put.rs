@@ -51,6 +51,8 @@ pub enum PutError {
     NoRoom = 5,
     #[error("frames came in an order that makes no sense")]
     Order = 6,
+    #[error("the manifest is not one of the session's dataset")]
+    Manifest = 7,
 }
 
 impl PutError {
@@ -60,7 +62,7 @@ impl PutError {
 
     pub(crate) fn from_code(code: u32) -> Option<PutError> {
         use PutError::*;
-        [Unauthorised, Offset, Digest, WriteFailed, NoRoom, Order]
+        [Unauthorised, Offset, Digest, WriteFailed, NoRoom, Order, Manifest]
             .into_iter()
             .find(|&reason| reason as u32 == code)
     }

@@ -1,5 +1,27 @@
-//! Pure policies.
+//! Pure: what a node decides, as plain data and functions. No runtime, no clock, no files, no global randomness.
+//!
+//! Reading order: step (what goes in and out), window, cache, geometry, links (the facts), view (what a policy sees),
+//! arms (the policies), validate (the hard rules), engine (the stages of the fast loop), then the rest.
 
-pub mod restart;
+#![forbid(unsafe_code)]
+
+pub mod step;
+
+pub mod cache;
+pub mod geometry;
+pub mod links;
+pub mod window;
+
+pub mod parameters;
+pub mod view;
+
+mod arms;
+pub mod validate;
+
+pub mod engine;
+pub mod ledger;
 
 pub mod oracle;
+pub mod pacing;
+pub mod queue;
+pub mod restart;
