@@ -6,7 +6,10 @@
 
 pub mod arm;
 pub mod compile;
+pub mod record;
 pub mod relay;
+pub mod report;
 pub mod spec;
+pub mod stop;
 pub mod trace;
 pub mod trainer;

@@ -1,0 +1,198 @@
+//! What one run left behind: the trainers' steps and the nodes' counters.
+
+use crate::arm::Arm;
+use crate::trainer::event::Step;
+use rudder_topology::TrainerRank;
+use serde_json::Value;
+
+/// One arm, one repeat; without an arm: the bound.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    pub arm: Option<Arm>,
+    pub repeat: u32,
+    pub trainers: Vec<TrainerRun>,
+    pub counters: Counters,
+    /// Bytes that the storage nodes' interfaces sent meanwhile, headers and all; where there are such interfaces.
+    pub interface_bytes: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct TrainerRun {
+    pub rank: TrainerRank,
+    /// Position of its compute node among the compute nodes.
+    pub compute_node: usize,
+    pub steps: Vec<Step>,
+    pub bytes_wrong: u64,
+    pub trace_digest: String,
+}
+
+/// The nodes' counters, summed over the nodes that have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Payload sent by storage nodes.
+    pub bytes_demand: u64,
+    pub bytes_prefetch: u64,
+    /// Everything else on the data port.
+    pub bytes_protocol: u64,
+    /// Remote rows wanted when the minibatch's turn came, and those of them found resident.
+    pub rows_wanted: u64,
+    pub rows_resident: u64,
+    pub rows_demand: u64,
+    pub rows_prefetched: u64,
+    pub prefetched_used: u64,
+    pub prefetched_wasted: u64,
+    pub minibatches_released: u64,
+    pub bypasses: u64,
+    /// Bytes of the distinct remote rows of every minibatch, summed.
+    pub distinct_bytes_wanted: u64,
+}
+
+/// Which side of a node's statistics to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Storage,
+    Compute,
+}
+
+/// A node's statistics are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the statistics of {node} have no count `{key}`")]
+pub struct CounterError {
+    pub node: String,
+    pub key: &'static str,
+}
+
+impl Counters {
+    /// Adds the counters of one node, from the statistics it prints when it stops.
+    pub fn add(&mut self, node: &str, side: Side, statistics: &Value) -> Result<(), CounterError> {
+        let count = |key: &'static str| {
+            let nested = |table: &str| statistics.get(table).and_then(|table| table.get(key));
+            let found = statistics.get(key).or_else(|| nested("storage")).or_else(|| nested("compute"));
+            found.and_then(Value::as_u64).ok_or_else(|| CounterError { node: node.to_owned(), key })
+        };
+        match side {
+            Side::Storage => {
+                self.bytes_demand += count("bytes_demand")?;
+                self.bytes_prefetch += count("bytes_prefetch")?;
+                self.bytes_protocol += count("bytes_protocol")?;
+            }
+            Side::Compute => {
+                self.rows_wanted += count("rows_wanted")?;
+                self.rows_resident += count("rows_resident")?;
+                self.rows_demand += count("rows_demand")?;
+                self.rows_prefetched += count("rows_prefetched")?;
+                self.prefetched_used += count("prefetched_used")?;
+                self.prefetched_wasted += count("prefetched_wasted")?;
+                self.minibatches_released += count("minibatches_released")?;
+                self.bypasses += count("bypasses")?;
+                self.distinct_bytes_wanted += count("distinct_bytes_wanted")?;
+            }
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn bytes_moved(&self) -> u64 {
+        self.bytes_demand + self.bytes_prefetch
+    }
+}
+
+impl Run {
+    /// Minibatches of all trainers.
+    #[must_use]
+    pub fn minibatches(&self) -> u64 {
+        self.trainers.iter().map(|trainer| trainer.steps.len() as u64).sum()
+    }
+
+    /// Minibatches per second of one trainer: the mean over trainers.
+    #[must_use]
+    pub fn minibatches_per_s(&self) -> f64 {
+        let rate = |trainer: &TrainerRun| {
+            let step_ns: u64 = trainer.steps.iter().map(|step| step.step_ns).sum();
+            trainer.steps.len() as f64 / (step_ns.max(1) as f64 / 1e9)
+        };
+        self.trainers.iter().map(rate).sum::<f64>() / self.trainers.len().max(1) as f64
+    }
+
+    /// Share of all trainers' step time that they waited.
+    #[must_use]
+    pub fn wait_share(&self) -> f64 {
+        let steps = || self.trainers.iter().flat_map(|trainer| &trainer.steps);
+        let step_ns: u64 = steps().map(|step| step.step_ns).sum();
+        let wait_ns: u64 = steps().map(|step| step.wait_ns).sum();
+        wait_ns as f64 / step_ns.max(1) as f64
+    }
+
+    /// Seconds that a trainer waited in the whole run: the mean over trainers.
+    #[must_use]
+    pub fn stall_s(&self) -> f64 {
+        let waits = self.trainers.iter().flat_map(|trainer| &trainer.steps).map(|step| step.wait_ns);
+        waits.sum::<u64>() as f64 / 1e9 / self.trainers.len().max(1) as f64
+    }
+
+    /// Seconds waited up to the end of each minibatch: the mean over trainers that have it.
+    #[must_use]
+    pub fn stall_over_time(&self) -> Vec<f64> {
+        let longest = self.trainers.iter().map(|trainer| trainer.steps.len()).max().unwrap_or(0);
+        let mut stalled = 0.0;
+        (0..longest)
+            .map(|at| {
+                let waits: Vec<u64> = self
+                    .trainers
+                    .iter()
+                    .filter_map(|trainer| trainer.steps.get(at).map(|step| step.wait_ns))
+                    .collect();
+                stalled += waits.iter().sum::<u64>() as f64 / waits.len() as f64 / 1e9;
+                stalled
+            })
+            .collect()
+    }
+
+    #[must_use]
+    pub fn bytes_wrong(&self) -> u64 {
+        self.trainers.iter().map(|trainer| trainer.bytes_wrong).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn trainer(steps: &[(u64, u64)]) -> TrainerRun {
+        let step = |&(step_ms, wait_ms): &(u64, u64)| Step {
+            step_ns: step_ms * 1_000_000,
+            wait_ns: wait_ms * 1_000_000,
+            ..Step::default()
+        };
+        TrainerRun { steps: steps.iter().map(step).collect(), ..TrainerRun::default() }
+    }
+
+    #[test]
+    fn rates_and_waits_are_those_of_a_trainer() {
+        let trainers = vec![trainer(&[(100, 50), (100, 0)]), trainer(&[(200, 50), (200, 200)])];
+        let run = Run { trainers, ..Run::default() };
+        assert_eq!(run.minibatches(), 4);
+        assert!((run.minibatches_per_s() - 7.5).abs() < 1e-9);
+        assert!((run.wait_share() - 0.5).abs() < 1e-9);
+        assert!((run.stall_s() - 0.15).abs() < 1e-9);
+        let stall = run.stall_over_time();
+        assert!((stall[0] - 0.05).abs() < 1e-9 && (stall[1] - 0.15).abs() < 1e-9, "{stall:?}");
+        assert_eq!(Run::default().wait_share(), 0.0);
+        assert!(Run::default().stall_over_time().is_empty());
+    }
+
+    #[test]
+    fn counters_add_up_and_a_missing_one_is_named() {
+        let mut counters = Counters::default();
+        let storage = json!({"bytes_demand": 1, "bytes_prefetch": 2, "bytes_protocol": 3});
+        counters.add("s0", Side::Storage, &storage).unwrap();
+        counters.add("s1", Side::Storage, &json!({ "storage": storage })).unwrap();
+        assert_eq!((counters.bytes_moved(), counters.bytes_protocol), (6, 6));
+        for wrong in [json!({}), json!(null), json!({"bytes_demand": -1}), json!({"bytes_demand": "1"})] {
+            let error = counters.add("s2", Side::Storage, &wrong).unwrap_err();
+            assert_eq!((error.node.as_str(), error.key), ("s2", "bytes_demand"));
+        }
+        assert!(counters.add("c0", Side::Compute, &storage).is_err());
+    }
+}
