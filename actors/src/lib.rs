@@ -1,4 +1,25 @@
 //! Thin drivers: a message comes in, pure policy decides, its commands are carried out.
+//!
+//! ```text
+//! node (one for one; gives up -> the process ends)
+//! ├─ responder                 answers `rudder tree`
+//! ├─ collector                 scheduler nodes: last reports of all nodes
+//! ├─ storage                   storage nodes
+//! │  └─ acceptor               data port -> handshake -> storage mover's thread
+//! ├─ loop [dataset]            compute nodes, one per dataset
+//! │  ├─ mover                  transfers <-> compute mover's thread
+//! │  ├─ validator
+//! │  ├─ planner
+//! │  └─ predictor
+//! ├─ gateway                   compute nodes: trainers
+//! └─ observer                  /proc, NVML, counters -> report
+//! ```
+//!
+//! State survives an actor's panic: engines, windows, queues, sockets, connections and movers' threads belong to the
+//! supervisor's side ([`dataset`], [`mailbox`], [`trainers`]); an actor is a place where work is done and may fail.
+//!
+//! Reading order: clock, mailbox, supervisor, worker; trainers, timer, dataset; the fast loop (gateway, predictor,
+//! planner, validator, mover, links); acceptor; counters, observer, responder, collector; node (puts it together).
 
 #![forbid(unsafe_code)]
 
@@ -7,3 +28,25 @@ pub mod mailbox;
 
 pub mod supervisor;
 pub mod worker;
+
+pub mod timer;
+pub mod trainers;
+
+pub mod dataset;
+
+pub mod gateway;
+pub mod predictor;
+
+pub mod planner;
+pub mod validator;
+
+pub mod links;
+pub mod mover;
+
+pub mod acceptor;
+
+pub mod counters;
+pub mod observer;
+
+pub mod collector;
+pub mod responder;

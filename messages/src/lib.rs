@@ -21,10 +21,28 @@ pub mod responder;
 pub mod nudge;
 pub mod supervisor;
 
+pub mod gateway;
+pub mod predictor;
+
+pub mod planner;
+pub mod validator;
+
+pub mod mover;
+
+pub mod acceptor;
+pub mod observer;
+
+pub use acceptor::AcceptorMessage;
 pub use collector::CollectorMessage;
+pub use gateway::GatewayMessage;
+pub use mover::{MoverMessage, TransferEnd};
 pub use names::{ActorKind, ActorName};
 pub use nudge::Nudge;
+pub use observer::ObserverMessage;
+pub use planner::PlannerMessage;
+pub use predictor::{NotAnnounced, PredictorMessage};
 pub use report::Report;
 pub use responder::ResponderMessage;
 pub use supervisor::{SupervisorMessage, SupervisorSnapshot};
 pub use tree::{ActorEntry, ActorState, Answer, NodeStatus, NodeTree, RestartCause};
+pub use validator::ValidatorMessage;

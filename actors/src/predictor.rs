@@ -1,0 +1,71 @@
+//! The predictor: takes in what trainers tell, and passes on what it means for the window.
+
+use crate::dataset::Dataset;
+use crate::worker::Work;
+use rudder_messages::{NotAnnounced, PredictorMessage};
+use rudder_policy::engine::Engine;
+use rudder_policy::step::{AnnounceRefusal, Reaction, TrainerId};
+use rudder_topology::{MinibatchId, TableId};
+use std::sync::Arc;
+
+/// The actor's work.
+pub struct Predictor {
+    dataset: Arc<Dataset>,
+}
+
+impl Predictor {
+    #[must_use]
+    pub fn new(dataset: Arc<Dataset>) -> Self {
+        Predictor { dataset }
+    }
+
+    /// A fact about a minibatch, if it is in the window.
+    fn known(&self, stage: impl FnOnce(&mut Engine, u64) -> Option<Reaction>) -> Result<(), NotAnnounced> {
+        self.dataset.engine.with(|engine| {
+            let reaction = stage(engine, self.dataset.now_ns()).ok_or(NotAnnounced)?;
+            self.dataset.react(reaction);
+            Ok(())
+        })
+    }
+
+    fn announce(
+        &self,
+        trainer: TrainerId,
+        minibatch: MinibatchId,
+        tables: &[(TableId, Vec<u32>)],
+    ) -> Result<(), AnnounceRefusal> {
+        self.dataset.engine.with(|engine| {
+            let reaction = engine.announce(trainer, minibatch, tables)?;
+            self.dataset.react(reaction);
+            Ok(())
+        })
+    }
+}
+
+impl Work for Predictor {
+    type Item = PredictorMessage;
+
+    async fn handle(&mut self, message: PredictorMessage) {
+        // Whoever asked may be gone: then the acknowledgement is not needed.
+        match message {
+            PredictorMessage::Connect { trainer, reply } => {
+                self.dataset.engine.with(|engine| engine.connect(trainer));
+                let _ = reply.send(());
+            }
+            PredictorMessage::Disconnect { trainer, reply } => {
+                self.dataset.stage(|engine, _| engine.disconnect(trainer));
+                let _ = reply.send(());
+            }
+            PredictorMessage::Announce { trainer, minibatch, tables, reply } => {
+                let _ = reply.send(self.announce(trainer, minibatch, &tables));
+            }
+            PredictorMessage::Want { trainer, minibatch, reply } => {
+                let _ = reply.send(self.known(|engine, now| engine.want(trainer, minibatch, now)));
+            }
+            PredictorMessage::Release { trainer, minibatch, reply } => {
+                let _ = reply.send(self.known(|engine, now| engine.release(trainer, minibatch, now)));
+            }
+            PredictorMessage::Fault => panic!("a fault was asked for"),
+        }
+    }
+}
