@@ -25,3 +25,6 @@ pub mod oracle;
 pub mod pacing;
 pub mod queue;
 pub mod restart;
+
+#[doc(hidden)]
+pub mod testing;

@@ -62,7 +62,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn single_rows(minibatches: &[&[u32]]) -> Vec<Vec<BlockRows>> {
-        let rows = |blocks: &&[u32]| blocks.iter().map(|&b| BlockRows { block: BlockId(b), mask: 1 }).collect();
+        let rows =
+            |blocks: &&[u32]| blocks.iter().map(|&b| BlockRows { block: BlockId(b), mask: 1 }).collect();
         minibatches.iter().map(rows).collect()
     }
 

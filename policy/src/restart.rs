@@ -97,7 +97,8 @@ impl Backoff {
 
     /// The delay before the next attempt: between half and the whole of the capped exponential.
     pub fn next_delay(&mut self) -> Nanos {
-        let doubled = self.base.0.saturating_mul(1_u64.checked_shl(self.attempts.min(40)).unwrap_or(u64::MAX));
+        let doubled =
+            self.base.0.saturating_mul(1_u64.checked_shl(self.attempts.min(40)).unwrap_or(u64::MAX));
         let capped = doubled.min(self.delay_max.0);
         let half = capped / 2;
         let spread = mix(self.seed ^ (u64::from(self.attempts) << 32)) % (capped - half + 1);

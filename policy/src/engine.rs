@@ -1,0 +1,201 @@
+//! The engine: all facts of one dataset on one compute node, and the stages of the fast loop as functions.
+//!
+//! ```text
+//! announce, want, release, connect, disconnect   predictor's side: facts about trainers   -> Reaction
+//! plan                                           planner: events -> steps                 -> Proposal
+//! validate                                       validator: steps -> accepted and applied -> Verdicts
+//! complete, link_up, link_down, tick             mover's side: facts about transfers      -> Reaction
+//! ```
+//!
+//! A driver feeds each stage's events to `plan` and hands commands on. [`Engine::settle`] does so in one call, for
+//! simulation and tests. No clock: every call says what time it is.
+
+use crate::arms;
+use crate::cache::CacheIndex;
+use crate::geometry::{CacheTooSmall, Geometry};
+use crate::ledger::Statistics;
+use crate::links::Links;
+use crate::parameters::{Parameters, ParametersRefusal};
+use crate::step::{Event, Proposal, Reaction, Verdicts};
+use crate::view::{Policy, View};
+use crate::window::Window;
+use rudder_graph::PartitionBook;
+use rudder_graph::demand::DemandMapper;
+use rudder_topology::{Bytes, Limits, LinkCost, NodeId, PolicySpec};
+
+mod announce;
+mod apply;
+mod complete;
+mod pieces;
+
+/// What an engine is made of.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    pub book: PartitionBook,
+    pub cache_bytes: Bytes,
+    /// Per part its replicas with their costs, cheapest first; empty for a co-located part.
+    pub replicas: Vec<Vec<(NodeId, LinkCost)>>,
+    pub limits: Limits,
+    pub parameters: Parameters,
+    pub policy: PolicySpec,
+    pub credits: u32,
+    pub ready_ahead: u32,
+}
+
+/// See the module.
+pub struct Engine {
+    book: PartitionBook,
+    mapper: DemandMapper,
+    window: Window,
+    cache: CacheIndex,
+    links: Links,
+    parameters: Parameters,
+    former_parameters: Option<Parameters>,
+    policy: Box<dyn Policy>,
+    statistics: Statistics,
+    limits: Limits,
+    credits: u32,
+    ready_ahead: u32,
+    /// Minibatches that pass by the cache, with the next block of each.
+    pieces: Vec<pieces::Progress>,
+}
+
+/// Rounds of plan and validate that one call of [`Engine::settle`] may take.
+const ROUNDS_MAX: usize = 1000;
+
+impl Engine {
+    pub fn new(config: EngineConfig) -> Result<Self, CacheTooSmall> {
+        let geometry = Geometry::new(&config.book, config.cache_bytes)?;
+        Ok(Engine {
+            mapper: DemandMapper::new(&config.book),
+            window: Window::new(config.book.blocks()),
+            links: Links::new(&config.replicas, &config.limits),
+            policy: arms::policy(config.policy, &config.book, &geometry),
+            cache: CacheIndex::new(&config.book, geometry),
+            book: config.book,
+            parameters: config.parameters,
+            former_parameters: None,
+            statistics: Statistics::default(),
+            limits: config.limits,
+            credits: config.credits,
+            ready_ahead: config.ready_ahead,
+            pieces: vec![],
+        })
+    }
+
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View {
+            book: &self.book,
+            window: &self.window,
+            cache: &self.cache,
+            links: &self.links,
+            parameters: &self.parameters,
+            ready_ahead: self.ready_ahead,
+        }
+    }
+
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Replaces the parameters; they come back when the new ones expire.
+    pub fn set_parameters(&mut self, next: Parameters) -> Result<Reaction, ParametersRefusal> {
+        self.parameters.check_next(&next)?;
+        let former = std::mem::replace(&mut self.parameters, next);
+        let mut commands = vec![];
+        if let Some(at_ns) = self.parameters.expires_ns {
+            self.former_parameters.get_or_insert(former);
+            commands.push(crate::step::Command::WakeAt { at_ns });
+        } else {
+            self.former_parameters = None;
+        }
+        Ok(Reaction { events: vec![Event::ParametersChanged], commands })
+    }
+
+    pub(crate) fn expire_parameters(&mut self, now_ns: u64) -> Option<Event> {
+        if self.parameters.expires_ns.is_none_or(|at| at > now_ns) {
+            return None;
+        }
+        let version = self.parameters.version;
+        let former = self.former_parameters.take()?;
+        self.parameters = Parameters { version: version + 1, ..former };
+        Some(Event::ParametersChanged)
+    }
+
+    /// Planner stage.
+    pub fn plan(&mut self, events: &[Event], now_ns: u64) -> Proposal {
+        let view = View {
+            book: &self.book,
+            window: &self.window,
+            cache: &self.cache,
+            links: &self.links,
+            parameters: &self.parameters,
+            ready_ahead: self.ready_ahead,
+        };
+        Proposal { steps: self.policy.on(events, now_ns, &view) }
+    }
+
+    /// Makes orders anew from the facts, after a stage panicked.
+    pub fn recover(&mut self) {
+        let view = View {
+            book: &self.book,
+            window: &self.window,
+            cache: &self.cache,
+            links: &self.links,
+            parameters: &self.parameters,
+            ready_ahead: self.ready_ahead,
+        };
+        self.policy.rebuild(&view);
+    }
+
+    /// Plans and validates until nothing more is accepted; returns all commands in order.
+    pub fn settle(&mut self, reaction: Reaction, now_ns: u64) -> Vec<crate::step::Command> {
+        let Reaction { mut events, mut commands } = reaction;
+        for _ in 0..ROUNDS_MAX {
+            let proposal = self.plan(&events, now_ns);
+            let mut verdicts = self.validate(proposal, now_ns);
+            commands.append(&mut verdicts.commands);
+            events = verdicts.events;
+            if verdicts.accepted == 0 {
+                if !events.is_empty() {
+                    // Refusals still have to reach the policy, so that it gets back what it had set aside.
+                    let last = self.plan(&events, now_ns);
+                    let verdicts = self.validate(last, now_ns);
+                    commands.extend(verdicts.commands);
+                }
+                break;
+            }
+        }
+        commands
+    }
+
+    /// Validator stage: judges each step on the facts that the accepted steps before it have made, and applies it.
+    pub fn validate(&mut self, proposal: Proposal, now_ns: u64) -> Verdicts {
+        let mut verdicts = Verdicts::default();
+        let mut departing = apply::Departing::default();
+        for step in proposal.steps {
+            match crate::validate::validate(&step, &self.view()) {
+                Ok(()) => {
+                    verdicts.accepted += 1;
+                    self.apply(step, &mut departing, &mut verdicts.commands);
+                }
+                Err(refusal) => {
+                    verdicts.refused += 1;
+                    verdicts.events.push(Event::Refused(step, refusal));
+                }
+            }
+        }
+        self.statistics.steps_accepted += verdicts.accepted as u64;
+        self.statistics.steps_refused += verdicts.refused as u64;
+        self.depart(departing, now_ns, &mut verdicts.commands);
+        self.next_pieces(now_ns, &mut verdicts.commands);
+        verdicts
+    }
+}

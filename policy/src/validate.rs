@@ -1,0 +1,136 @@
+//! The validator: one function and one typed refusal for each hard rule. It trusts no planner.
+
+use crate::step::{Refusal, Step};
+use crate::view::View;
+use crate::window::{EntryId, Phase};
+use rudder_graph::BlockRows;
+use rudder_topology::{BlockId, Generation, NodeId};
+
+/// Accepts or refuses one step against the facts as they are.
+pub fn validate(step: &Step, view: &View) -> Result<(), Refusal> {
+    match step {
+        Step::Fetch { rows, node, generation, evict, .. } => fetch(*rows, *node, *generation, *evict, view),
+        Step::Reserve { entry, evict } => reserve(*entry, evict, view),
+        Step::Evict { block, .. } => evictable(*block, view),
+        Step::Bypass { entry } => bypass(*entry, view),
+    }
+}
+
+fn fetch(
+    rows: BlockRows,
+    node: NodeId,
+    generation: Generation,
+    evict: Option<BlockId>,
+    view: &View,
+) -> Result<(), Refusal> {
+    let place = view.book.block(rows.block).ok_or(Refusal::UnknownBlock)?;
+    if rows.mask == 0 || rows.mask & !place.full_mask() != 0 {
+        return Err(Refusal::UnknownRows);
+    }
+    replica(rows.block, node, view)?;
+    alive(node, generation, view)?;
+    if rows.mask & view.cache.in_flight(rows.block) != 0 {
+        return Err(Refusal::AlreadyInFlight);
+    }
+    if rows.mask & !view.cache.valid(rows.block) == 0 {
+        return Err(Refusal::AlreadyResident);
+    }
+    if let Some(victim) = evict {
+        evictable(victim, view)?;
+        if victim == rows.block || view.book.block(victim).map(|v| v.table) != Some(place.table) {
+            return Err(Refusal::Capacity);
+        }
+    } else if view.cache.slot_of(rows.block).is_none() && view.cache.free_slots(place.table) == 0 {
+        return Err(Refusal::Capacity);
+    }
+    permits(node, u64::from(rows.rows()) * u64::from(place.row_bytes), view)
+}
+
+/// The node holds the block's part, and its copy is not known to be bad.
+fn replica(block: BlockId, node: NodeId, view: &View) -> Result<(), Refusal> {
+    let place = view.book.block(block).ok_or(Refusal::UnknownBlock)?;
+    let replicas = view.links.replicas(place.part);
+    if replicas.is_empty() {
+        return Err(Refusal::Local);
+    }
+    if !replicas.contains(&node) || view.links.is_bad(block, node) {
+        return Err(Refusal::NotAReplica);
+    }
+    Ok(())
+}
+
+fn alive(node: NodeId, generation: Generation, view: &View) -> Result<(), Refusal> {
+    match view.links.link(node).and_then(|link| link.up) {
+        None => Err(Refusal::DeadNode),
+        Some(up) if up != generation => Err(Refusal::StaleGeneration),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Bytes fit the link's and the node's permits; an idle link takes one transfer however large.
+fn permits(node: NodeId, bytes: u64, view: &View) -> Result<(), Refusal> {
+    let idle = view.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
+    if bytes > view.links.link_room(node) && !idle {
+        return Err(Refusal::LinkBudget);
+    }
+    if bytes > view.links.node_room() && view.links.in_flight_bytes() > 0 {
+        return Err(Refusal::NodeBudget);
+    }
+    Ok(())
+}
+
+fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
+    if view.cache.slot_of(block).is_none() {
+        Err(Refusal::NotResident)
+    } else if view.cache.is_pinned(block) {
+        Err(Refusal::Pinned)
+    } else if view.cache.in_flight(block) != 0 {
+        Err(Refusal::AlreadyInFlight)
+    } else {
+        Ok(())
+    }
+}
+
+fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(), Refusal> {
+    let entry = view.window.entry(id).ok_or(Refusal::UnknownMinibatch)?;
+    if entry.phase != Phase::Announced {
+        return Err(Refusal::AlreadyReserved);
+    }
+    let ahead = view.window.queue(entry.trainer).position(|queued| queued == id);
+    if ahead.is_none_or(|ahead| ahead > view.ready_ahead as usize) {
+        return Err(Refusal::ReadyAhead);
+    }
+    for &victim in evict {
+        evictable(victim, view)?;
+        if entry.blocks.binary_search_by_key(&victim, |rows| rows.block).is_ok() {
+            return Err(Refusal::Capacity);
+        }
+    }
+    let mut sorted = evict.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() != evict.len() {
+        return Err(Refusal::NotResident);
+    }
+    for table in entry.segments.chunk_by(|a, b| a.table == b.table) {
+        let blocks = &entry.blocks[table[0].start as usize..table[table.len() - 1].end as usize];
+        let need = blocks.iter().filter(|rows| view.cache.slot_of(rows.block).is_none()).count();
+        let class = table[0].table;
+        let freed = evict.iter().filter(|&&v| view.book.block(v).is_some_and(|v| v.table == class)).count();
+        if need > view.cache.free_slots(class) + freed {
+            return Err(Refusal::Capacity);
+        }
+    }
+    Ok(())
+}
+
+fn bypass(id: EntryId, view: &View) -> Result<(), Refusal> {
+    let entry = view.window.entry(id).ok_or(Refusal::UnknownMinibatch)?;
+    if entry.phase != Phase::Announced {
+        return Err(Refusal::AlreadyReserved);
+    }
+    if view.window.queue(entry.trainer).next() != Some(id) {
+        return Err(Refusal::NotOldest);
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! What a policy may see, and the trait it implements.
+
+use crate::cache::CacheIndex;
+use crate::links::Links;
+use crate::parameters::Parameters;
+use crate::step::{Event, Step};
+use crate::window::Window;
+use rudder_graph::PartitionBook;
+use rudder_topology::BlockId;
+
+/// Read access to all facts. The facts belong to the engine; a policy keeps only orders over them.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub book: &'a PartitionBook,
+    pub window: &'a Window,
+    pub cache: &'a CacheIndex,
+    pub links: &'a Links,
+    pub parameters: &'a Parameters,
+    /// Pinned minibatches that a trainer may hold beyond the one in use.
+    pub ready_ahead: u32,
+}
+
+/// Eviction, admission and the choice of what to prefetch.
+pub trait Policy: Send {
+    /// Takes in what happened and says what to do next. Deterministic: the same calls give the same steps.
+    fn on(&mut self, events: &[Event], now_ns: u64, view: &View) -> Vec<Step>;
+
+    /// Forgets its orders and makes them anew from the facts, after a panic.
+    fn rebuild(&mut self, view: &View);
+}
+
+impl View<'_> {
+    /// Rows of `mask` that are neither resident nor in flight.
+    #[must_use]
+    pub fn absent(&self, block: BlockId, mask: u64) -> u64 {
+        mask & !(self.cache.valid(block) | self.cache.in_flight(block))
+    }
+}

@@ -1,0 +1,345 @@
+//! The window: announced minibatches that have not been released, and which of them use a block.
+//!
+//! 4 bytes a block, plus 12 for each block of each announced minibatch.
+
+use crate::step::TrainerId;
+use rudder_graph::BlockRows;
+use rudder_topology::{BlockId, MinibatchId, PartId, TableId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+const NONE: u32 = u32::MAX;
+/// Weight of the newest step in a trainer's step-time average.
+const STEP_WEIGHT: f64 = 0.2;
+/// What a step takes before one was measured.
+const STEP_NS_DEFAULT: f64 = 100e6;
+
+/// A minibatch of the window. Stale ids find nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId {
+    pub(crate) index: u32,
+    serial: u32,
+}
+
+/// How far a minibatch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Announced,
+    /// Every block is pinned or has a pinned slot to arrive in.
+    Reserved,
+    /// The trainer was told where its rows are.
+    Ready,
+    /// Comes in pieces past the cache.
+    Bypass,
+    Failed,
+}
+
+/// The blocks of one table and part within a minibatch: a range of [`Entry::blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub table: TableId,
+    pub part: PartId,
+    pub start: u32,
+    pub end: u32,
+}
+
+/// Where a row of the request is found: a location (top bit set: co-located part), else index of the block and row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowPlace(u64);
+
+impl RowPlace {
+    pub(crate) fn local(location: u64) -> Self {
+        debug_assert!(location >> 63 == 1);
+        RowPlace(location)
+    }
+
+    pub(crate) fn remote(block: u32, row: u8) -> Self {
+        RowPlace(u64::from(block) << 8 | u64::from(row))
+    }
+
+    /// `Ok` with the location of a co-located row, else `Err((index into blocks, row))`.
+    pub(crate) fn resolve(self) -> Result<u64, (u32, u8)> {
+        if self.0 >> 63 == 1 { Ok(self.0) } else { Err(((self.0 >> 8) as u32, self.0 as u8)) }
+    }
+}
+
+/// An announced minibatch.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub trainer: TrainerId,
+    pub minibatch: MinibatchId,
+    pub phase: Phase,
+    /// Since when its trainer waits for it.
+    pub wanted_ns: Option<u64>,
+    /// Distinct blocks of remote parts with the rows wanted, ascending.
+    pub blocks: Arc<[BlockRows]>,
+    pub segments: Vec<Segment>,
+    /// Blocks of which some wanted row is not resident.
+    pub missing: u32,
+    pub(crate) tables: Vec<(TableId, Vec<RowPlace>)>,
+    serial: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Trainer {
+    /// Unreleased, oldest first.
+    queue: VecDeque<u32>,
+    last_minibatch: Option<MinibatchId>,
+    step_ns: Option<f64>,
+    last_release_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    entry: u32,
+    position: u32,
+    next: u32,
+}
+
+/// A use of a block by a minibatch of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UseOf {
+    pub entry: EntryId,
+    /// Index into [`Entry::blocks`].
+    pub position: u32,
+}
+
+/// All announced, unreleased minibatches. Mutated only by the engine.
+#[derive(Clone, Debug)]
+pub struct Window {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    trainers: BTreeMap<TrainerId, Trainer>,
+    first_use: Vec<u32>,
+    uses: Vec<Use>,
+    free_use: u32,
+    serial: u32,
+}
+
+impl Window {
+    #[must_use]
+    pub fn new(blocks: u32) -> Self {
+        Window {
+            entries: vec![],
+            free: vec![],
+            trainers: BTreeMap::new(),
+            first_use: vec![NONE; blocks as usize],
+            uses: vec![],
+            free_use: NONE,
+            serial: 0,
+        }
+    }
+
+    /// The minibatch, unless it left the window.
+    #[must_use]
+    pub fn entry(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(id.index as usize)?.as_ref().filter(|entry| entry.serial == id.serial)
+    }
+
+    pub(crate) fn entry_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.entries.get_mut(id.index as usize)?.as_mut().filter(|entry| entry.serial == id.serial)
+    }
+
+    fn id_of(&self, index: u32) -> Option<EntryId> {
+        let entry = self.entries.get(index as usize)?.as_ref()?;
+        Some(EntryId { index, serial: entry.serial })
+    }
+
+    /// The minibatch of a trainer, if it is announced and not released.
+    #[must_use]
+    pub fn find(&self, trainer: TrainerId, minibatch: MinibatchId) -> Option<EntryId> {
+        let queue = &self.trainers.get(&trainer)?.queue;
+        let found = queue.iter().copied().find(|&index| {
+            self.entries[index as usize].as_ref().is_some_and(|entry| entry.minibatch == minibatch)
+        });
+        found.and_then(|index| self.id_of(index))
+    }
+
+    pub fn trainers(&self) -> impl Iterator<Item = TrainerId> {
+        self.trainers.keys().copied()
+    }
+
+    /// A trainer's unreleased minibatches, oldest first.
+    pub fn queue(&self, trainer: TrainerId) -> impl Iterator<Item = EntryId> {
+        let queue = self.trainers.get(&trainer).map(|t| &t.queue);
+        queue.into_iter().flatten().filter_map(|&index| self.id_of(index))
+    }
+
+    /// Number of a trainer's unreleased minibatches.
+    #[must_use]
+    pub fn queued(&self, trainer: TrainerId) -> usize {
+        self.trainers.get(&trainer).map_or(0, |t| t.queue.len())
+    }
+
+    #[must_use]
+    pub fn last_minibatch(&self, trainer: TrainerId) -> Option<MinibatchId> {
+        self.trainers.get(&trainer)?.last_minibatch
+    }
+
+    /// The trainer's average time from release to release, in nanoseconds.
+    #[must_use]
+    pub fn step_ns(&self, trainer: TrainerId) -> f64 {
+        self.trainers.get(&trainer).and_then(|t| t.step_ns).unwrap_or(STEP_NS_DEFAULT)
+    }
+
+    /// Every minibatch of the window with its estimated time of use from now, soonest first: 0 for a trainer's
+    /// oldest, then one step-time average each. Ties go to who waits longest.
+    #[must_use]
+    pub fn by_time_of_use(&self) -> Vec<Forecast> {
+        let mut all = vec![];
+        for (&trainer, state) in &self.trainers {
+            let step = state.step_ns.unwrap_or(STEP_NS_DEFAULT);
+            for (ahead, &index) in state.queue.iter().enumerate() {
+                let Some(entry) = self.id_of(index) else { continue };
+                all.push(Forecast {
+                    entry,
+                    trainer,
+                    ahead: ahead as u32,
+                    in_ns: (ahead as f64 * step) as u64,
+                });
+            }
+        }
+        all.sort_by_key(|f| {
+            let wanted = self.entry(f.entry).and_then(|entry| entry.wanted_ns);
+            (f.in_ns, wanted.is_none(), wanted, f.trainer)
+        });
+        all
+    }
+
+    /// The minibatches that use a block.
+    pub fn uses(&self, block: BlockId) -> impl Iterator<Item = UseOf> {
+        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let found = *self.uses.get(at as usize)?;
+            at = found.next;
+            Some(found)
+        })
+        .filter_map(|found| Some(UseOf { entry: self.id_of(found.entry)?, position: found.position }))
+    }
+
+    #[must_use]
+    pub fn is_used(&self, block: BlockId) -> bool {
+        self.first_use.get(block.index()).is_some_and(|&first| first != NONE)
+    }
+
+    pub(crate) fn connect(&mut self, trainer: TrainerId) {
+        self.trainers.entry(trainer).or_default();
+    }
+
+    pub(crate) fn disconnect(&mut self, trainer: TrainerId) {
+        debug_assert_eq!(self.queued(trainer), 0);
+        self.trainers.remove(&trainer);
+    }
+
+    pub(crate) fn is_connected(&self, trainer: TrainerId) -> bool {
+        self.trainers.contains_key(&trainer)
+    }
+
+    /// Adds a minibatch to the end of its trainer's queue.
+    pub(crate) fn push(&mut self, mut entry: Entry) -> EntryId {
+        self.serial = self.serial.wrapping_add(1);
+        entry.serial = self.serial;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            (self.entries.len() - 1) as u32
+        });
+        for (position, rows) in entry.blocks.iter().enumerate() {
+            let added =
+                Use { entry: index, position: position as u32, next: self.first_use[rows.block.index()] };
+            let at = if self.free_use == NONE {
+                self.uses.push(added);
+                (self.uses.len() - 1) as u32
+            } else {
+                let at = self.free_use;
+                self.free_use = std::mem::replace(&mut self.uses[at as usize], added).next;
+                at
+            };
+            self.first_use[rows.block.index()] = at;
+        }
+        let trainer = self.trainers.entry(entry.trainer).or_default();
+        trainer.queue.push_back(index);
+        trainer.last_minibatch = Some(entry.minibatch);
+        self.entries[index as usize] = Some(entry);
+        EntryId { index, serial: self.serial }
+    }
+
+    /// Takes a minibatch out. `released_ns` is when its trainer gave it back; `None` if the trainer is gone.
+    pub(crate) fn remove(&mut self, id: EntryId, released_ns: Option<u64>) -> Option<Entry> {
+        self.entry(id)?;
+        let entry = self.entries[id.index as usize].take()?;
+        self.free.push(id.index);
+        for rows in entry.blocks.iter() {
+            self.remove_use(rows.block, id.index);
+        }
+        if let Some(trainer) = self.trainers.get_mut(&entry.trainer) {
+            trainer.queue.retain(|&index| index != id.index);
+            if let Some(now) = released_ns {
+                if let Some(last) = trainer.last_release_ns.replace(now) {
+                    let step = now.saturating_sub(last) as f64;
+                    let average = trainer.step_ns.unwrap_or(step);
+                    trainer.step_ns = Some(average + STEP_WEIGHT * (step - average));
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    fn remove_use(&mut self, block: BlockId, entry: u32) {
+        let mut link: Option<u32> = None;
+        let mut at = self.first_use[block.index()];
+        while at != NONE {
+            let found = self.uses[at as usize];
+            if found.entry == entry {
+                match link {
+                    Some(link) => self.uses[link as usize].next = found.next,
+                    None => self.first_use[block.index()] = found.next,
+                }
+                self.uses[at as usize].next = self.free_use;
+                self.free_use = at;
+                return;
+            }
+            link = Some(at);
+            at = found.next;
+        }
+    }
+}
+
+/// When a minibatch of the window will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    pub entry: EntryId,
+    pub trainer: TrainerId,
+    /// Unreleased minibatches of its trainer before it.
+    pub ahead: u32,
+    /// Estimated time until use, in nanoseconds.
+    pub in_ns: u64,
+}
+
+impl Entry {
+    /// A minibatch as announced; `blocks` ascending and distinct, `segments` covering them.
+    pub(crate) fn new(
+        trainer: TrainerId,
+        minibatch: MinibatchId,
+        blocks: Vec<BlockRows>,
+        segments: Vec<Segment>,
+        tables: Vec<(TableId, Vec<RowPlace>)>,
+    ) -> Self {
+        Entry {
+            trainer,
+            minibatch,
+            phase: Phase::Announced,
+            wanted_ns: None,
+            blocks: blocks.into(),
+            segments,
+            missing: 0,
+            tables,
+            serial: 0,
+        }
+    }
+
+    /// Distinct remote rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.blocks.iter().map(|rows| u64::from(rows.rows())).sum()
+    }
+}
