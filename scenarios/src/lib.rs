@@ -9,6 +9,7 @@ pub mod compile;
 pub mod record;
 pub mod relay;
 pub mod report;
+pub mod run;
 pub mod spec;
 pub mod stop;
 pub mod trace;
