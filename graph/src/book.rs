@@ -14,10 +14,48 @@ pub struct PartitionBook {
 #[derive(Clone, Debug)]
 struct Table {
     row_offsets: Vec<u64>,
+    guide: Guide,
     /// First block of each part, and one past the last; ascending over all tables.
     block_offsets: Vec<u32>,
     shift: u32,
     row_bytes: u32,
+}
+
+/// Narrows the search for a row's part: rows fall into equal ranges, and for each it is known which part its
+/// first row is in. With parts of similar size that leaves one or two candidates, however many parts there are.
+#[derive(Clone, Debug)]
+struct Guide {
+    shift: u32,
+    /// The part of the first row of each range, and the last part at the end.
+    first_parts: Vec<u16>,
+}
+
+/// Ranges of a guide at most, less one.
+const GUIDE_RANGES: u64 = 4096;
+
+impl Guide {
+    fn new(row_offsets: &[u64]) -> Self {
+        let rows = *row_offsets.last().expect("never empty");
+        let shift = (rows / GUIDE_RANGES).checked_ilog2().map_or(0, |log| log + 1);
+        let ranges = rows.div_ceil(1 << shift);
+        let part_of = |row: u64| row_offsets.partition_point(|&start| start <= row).max(1) - 1;
+        let last = row_offsets.len().saturating_sub(2) as u16;
+        let first_parts = (0..ranges).map(|range| part_of(range << shift) as u16).chain([last]).collect();
+        Guide { shift, first_parts }
+    }
+
+    fn part(&self, row_offsets: &[u64], row: u64) -> Option<usize> {
+        if row >= *row_offsets.last()? {
+            return None;
+        }
+        let range = (row >> self.shift) as usize;
+        let (first, last) = (usize::from(self.first_parts[range]), usize::from(self.first_parts[range + 1]));
+        if first == last {
+            return Some(first);
+        }
+        // Empty parts share an offset: the last part that starts at or before the row owns it.
+        Some(first + row_offsets[first + 1..=last].partition_point(|&start| start <= row))
+    }
 }
 
 /// A row's place.
@@ -70,6 +108,7 @@ impl PartitionBook {
                     block_offsets.push(next_block);
                 }
                 Table {
+                    guide: Guide::new(&spec.row_offsets),
                     row_offsets: spec.row_offsets.clone(),
                     block_offsets,
                     shift: spec.rows_per_block.trailing_zeros(),
@@ -123,11 +162,7 @@ impl PartitionBook {
     #[must_use]
     pub fn locate(&self, table: TableId, row: u64) -> Option<RowPlace> {
         let t = self.tables.get(table.index())?;
-        // Empty parts share an offset: the last part that starts at or before the row owns it.
-        let part = t.row_offsets.partition_point(|&start| start <= row).checked_sub(1)?;
-        if part >= self.parts {
-            return None;
-        }
+        let part = t.guide.part(&t.row_offsets, row)?;
         let row_in_part = row - t.row_offsets[part];
         let block = BlockId(t.block_offsets[part] + (row_in_part >> t.shift) as u32);
         let row = (row_in_part & ((1 << t.shift) - 1)) as u8;

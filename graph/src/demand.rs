@@ -56,36 +56,23 @@ impl RowNumber for VertexId {
     }
 }
 
-/// Maps rows to blocks, in time linear in the rows (plus a sweep over one bit per 4096 blocks). Keeps scratch of
-/// 12 bytes a block of the dataset, so make one for each dataset and keep it.
-#[derive(Clone, Debug)]
+/// Maps rows to blocks, in time linear in the rows. Its scratch grows with the largest request, not with the
+/// dataset: keep one wherever demands are made, for any number of datasets.
+#[derive(Clone, Debug, Default)]
 pub struct DemandMapper {
-    /// Mask of each block; all zero between calls.
-    masks: Vec<u64>,
-    /// Index in the demand of each touched block; stale otherwise.
-    indices: Vec<u32>,
-    /// A bit a block, and a bit a word of those: sweeping them gives touched blocks in order without a sort.
-    touched: Vec<u64>,
-    touched_words: Vec<u64>,
+    /// Block in the high half, position in the request in the low half.
+    keys: Vec<u64>,
+    sorted: Vec<u64>,
 }
 
-impl DemandMapper {
-    #[must_use]
-    pub fn new(book: &PartitionBook) -> Self {
-        let blocks = book.blocks() as usize;
-        let words = blocks.div_ceil(64);
-        DemandMapper {
-            masks: vec![0; blocks],
-            indices: vec![0; blocks],
-            touched: vec![0; words],
-            touched_words: vec![0; words.div_ceil(64)],
-        }
-    }
+/// Bits that one pass of the radix sort looks at.
+const RADIX_BITS: u32 = 10;
 
+/// Below this many keys a comparison sort is quicker.
+const RADIX_MIN: usize = 512;
+
+impl DemandMapper {
     /// The demand of some rows of one table.
-    ///
-    /// # Panics
-    /// If `book` has more blocks than the one that this mapper was made with.
     pub fn map<R: RowNumber>(
         &mut self,
         book: &PartitionBook,
@@ -98,6 +85,9 @@ impl DemandMapper {
     }
 
     /// As [`DemandMapper::map`], into a demand whose memory is used again. After an error the demand is empty.
+    ///
+    /// # Panics
+    /// If there are 2^32 rows or more.
     pub fn map_into<R: RowNumber>(
         &mut self,
         book: &PartitionBook,
@@ -105,69 +95,54 @@ impl DemandMapper {
         rows: &[R],
         demand: &mut Demand,
     ) -> Result<(), UnknownRow> {
+        assert!(u32::try_from(rows.len()).is_ok(), "a minibatch of 2^32 rows");
         demand.blocks.clear();
         demand.places.clear();
+        self.keys.clear();
         demand.places.reserve(rows.len());
-        let mut unknown = None;
+        self.keys.reserve(rows.len());
+        let (mut first, mut last) = (u32::MAX, 0);
         for (position, row) in rows.iter().enumerate() {
             let row = row.row_number();
             let Some(place) = book.locate(table, row) else {
-                unknown = Some(UnknownRow { table, row, position, rows: book.rows(table) });
-                break;
-            };
-            let block = place.block.index();
-            self.masks[block] |= 1 << place.row;
-            self.touched[block / 64] |= 1 << (block % 64);
-            demand.places.push(Place { block: place.block.0, row: place.row });
-        }
-        self.touch_words(&demand.places);
-        self.sweep(&mut demand.blocks);
-        match unknown {
-            Some(unknown) => {
-                demand.blocks.clear();
                 demand.places.clear();
-                Err(unknown)
-            }
-            None => {
-                for place in &mut demand.places {
-                    place.block = self.indices[place.block as usize];
-                }
-                Ok(())
-            }
+                return Err(UnknownRow { table, row, position, rows: book.rows(table) });
+            };
+            let block = place.block.0;
+            (first, last) = (first.min(block), last.max(block));
+            self.keys.push(u64::from(block) << 32 | position as u64);
+            demand.places.push(Place { block, row: place.row });
         }
+        self.sort(first, last);
+        demand.collect(&self.keys);
+        Ok(())
     }
 
-    fn touch_words(&mut self, places: &[Place]) {
-        for place in places {
-            let word = place.block as usize / 64;
-            self.touched_words[word / 64] |= 1 << (word % 64);
+    /// Sorts the keys, whose blocks lie in `first..=last`.
+    fn sort(&mut self, first: u32, last: u32) {
+        if self.keys.len() < RADIX_MIN {
+            self.keys.sort_unstable();
+            return;
         }
-    }
-
-    /// Lists the touched blocks in order and clears what marks them.
-    fn sweep(&mut self, blocks: &mut Vec<BlockRows>) {
-        for (outer, words) in self.touched_words.iter_mut().enumerate() {
-            for word in take_bits(words) {
-                let word = outer * 64 + word;
-                for bit in take_bits(&mut self.touched[word]) {
-                    let block = word * 64 + bit;
-                    self.indices[block] = blocks.len() as u32;
-                    let mask = std::mem::take(&mut self.masks[block]);
-                    blocks.push(BlockRows { block: BlockId(block as u32), mask });
-                }
+        // Positions ascend already and each pass is stable, so only blocks are sorted by, less what all share.
+        self.sorted.resize(self.keys.len(), 0);
+        let bits = u32::BITS - (last - first).leading_zeros();
+        for low in (0..bits).step_by(RADIX_BITS as usize) {
+            let digit = |key: u64| (((key >> 32) as u32 - first) >> low) as usize & ((1 << RADIX_BITS) - 1);
+            let mut ends = [0_u32; 1 << RADIX_BITS];
+            self.keys.iter().for_each(|&key| ends[digit(key)] += 1);
+            let mut sum = 0;
+            for end in &mut ends {
+                sum += std::mem::replace(end, sum);
             }
+            for &key in &self.keys {
+                let next = &mut ends[digit(key)];
+                self.sorted[*next as usize] = key;
+                *next += 1;
+            }
+            std::mem::swap(&mut self.keys, &mut self.sorted);
         }
     }
-}
-
-/// The set bits in order; the word is zero at once.
-fn take_bits(word: &mut u64) -> impl Iterator<Item = usize> + use<> {
-    let mut bits = std::mem::take(word);
-    std::iter::from_fn(move || {
-        let bit = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (bit < 64).then_some(bit)
-    })
 }
 
 /// The demand of some rows, with scratch of its own: for single calls. See [`DemandMapper`] for many.
@@ -176,10 +151,24 @@ pub fn rows_to_blocks<R: RowNumber>(
     table: TableId,
     rows: &[R],
 ) -> Result<Demand, UnknownRow> {
-    DemandMapper::new(book).map(book, table, rows)
+    DemandMapper::default().map(book, table, rows)
 }
 
 impl Demand {
+    /// Fills the blocks, and turns the places' block ids into indices. `keys` are sorted.
+    fn collect(&mut self, keys: &[u64]) {
+        for &key in keys {
+            let block = BlockId((key >> 32) as u32);
+            let place = &mut self.places[key as u32 as usize];
+            let mask = 1 << place.row;
+            match self.blocks.last_mut() {
+                Some(last) if last.block == block => last.mask |= mask,
+                _ => self.blocks.push(BlockRows { block, mask }),
+            }
+            place.block = self.blocks.len() as u32 - 1;
+        }
+    }
+
     /// Distinct rows asked for.
     #[must_use]
     pub fn distinct_rows(&self) -> u64 {

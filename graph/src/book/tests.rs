@@ -1,6 +1,7 @@
 use super::*;
 use crate::dtype::Dtype;
 use crate::manifest::{FORMAT_VERSION, TableSpec};
+use proptest::prelude::*;
 use rudder_topology::{DatasetName, TableName};
 
 /// A book of f32 tables of 2 columns with these row offsets and rows per block.
@@ -44,4 +45,23 @@ fn blocks_count_over_tables_and_parts() {
     assert_eq!(book.part_blocks(TableId(0), PartId(1)), 2..2);
     assert_eq!(book.part_blocks(TableId(1), PartId(2)), 5..6);
     assert_eq!(book.part_blocks(TableId(1), PartId(3)), 0..0);
+}
+
+proptest! {
+    #[test]
+    fn the_guide_finds_the_part_that_a_search_finds(
+        sizes in prop::collection::vec(prop_oneof![Just(0_u64), 1..20_u64, Just(5_000), Just(3_000_000)], 1..40),
+        rows in prop::collection::vec(any::<u64>(), 50),
+    ) {
+        let ends = sizes.iter().scan(0, |sum, size| { *sum += size; Some(*sum) });
+        let offsets: Vec<u64> = std::iter::once(0).chain(ends).collect();
+        let all = *offsets.last().unwrap();
+        let guide = Guide::new(&offsets);
+        let edges = offsets.iter().flat_map(|&start| [start, start.saturating_sub(1), start + 1]);
+        for row in edges.chain(rows.iter().map(|row| row % (all + 2))) {
+            let searched = offsets.partition_point(|&start| start <= row) - 1;
+            let expected = (row < all).then_some(searched);
+            prop_assert_eq!(guide.part(&offsets, row), expected, "row {} of {:?}", row, offsets);
+        }
+    }
 }
