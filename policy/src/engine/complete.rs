@@ -123,9 +123,11 @@ impl Engine {
     }
 
     pub(super) fn fail_entry(&mut self, id: EntryId, failure: Failure, reaction: &mut Reaction) {
+        let under_way = self.pieces.iter().any(|progress| progress.entry == id);
         let Some(entry) = self.window.entry_mut(id) else { return };
         let former = std::mem::replace(&mut entry.phase, Phase::Failed);
-        if matches!(former, Phase::Ready | Phase::Failed) {
+        let served = former == Phase::Ready || (former == Phase::Bypass && !under_way);
+        if served || former == Phase::Failed {
             entry.phase = former;
             return;
         }
@@ -146,8 +148,10 @@ impl Engine {
 
     /// A storage node is connected, as this incarnation. What an older one had in flight is lost.
     pub fn link_up(&mut self, node: NodeId, generation: Generation, now_ns: u64) -> Reaction {
+        // First the fact, then the losses: what a loss sets free must not go to the former incarnation.
+        let known = self.links.set_up(node, Some(generation));
         let mut reaction = self.lose(now_ns, |t| t.node == node);
-        if self.links.set_up(node, Some(generation)) {
+        if known {
             self.links.forget_bad(node);
             reaction.events.push(Event::LinkChanged(node));
         }
@@ -157,8 +161,9 @@ impl Engine {
 
     /// A storage node cannot be reached: what it had in flight is lost, its permits return.
     pub fn link_down(&mut self, node: NodeId, now_ns: u64) -> Reaction {
+        let known = self.links.set_up(node, None);
         let mut reaction = self.lose(now_ns, |t| t.node == node);
-        if self.links.set_up(node, None) {
+        if known {
             reaction.events.push(Event::LinkChanged(node));
         }
         reaction

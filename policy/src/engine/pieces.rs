@@ -85,7 +85,8 @@ impl Engine {
             }
             let (end, bytes) = self.piece_end(entry, segment, progress.next, node, row_bytes);
             let idle = self.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-            if idle || bytes <= self.links.link_room(node) {
+            let link_has_room = idle || bytes <= self.links.link_room(node);
+            if link_has_room && (self.links.in_flight_bytes() == 0 || bytes <= self.links.node_room()) {
                 return Next::Fetch { node, generation, end, bytes };
             }
         }
