@@ -58,6 +58,8 @@ pub struct Engine {
     ready_ahead: u32,
     /// Minibatches that pass by the cache, with the next block of each.
     pieces: Vec<pieces::Progress>,
+    /// Events that the policy gets with the next ones.
+    unseen: Vec<Event>,
 }
 
 /// Rounds of plan and validate that one call of [`Engine::settle`] may take.
@@ -67,7 +69,7 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, CacheTooSmall> {
         let geometry = Geometry::new(&config.book, config.cache_bytes)?;
         Ok(Engine {
-            mapper: DemandMapper::new(&config.book),
+            mapper: DemandMapper::default(),
             window: Window::new(config.book.blocks()),
             links: Links::new(&config.replicas, &config.limits),
             policy: arms::policy(config.policy, &config.book, &geometry),
@@ -80,6 +82,7 @@ impl Engine {
             credits: config.credits,
             ready_ahead: config.ready_ahead,
             pieces: vec![],
+            unseen: vec![],
         })
     }
 
@@ -139,7 +142,14 @@ impl Engine {
             parameters: &self.parameters,
             ready_ahead: self.ready_ahead,
         };
-        Proposal { steps: self.policy.on(events, now_ns, &view) }
+        let steps = if self.unseen.is_empty() {
+            self.policy.on(events, now_ns, &view)
+        } else {
+            let mut all = std::mem::take(&mut self.unseen);
+            all.extend_from_slice(events);
+            self.policy.on(&all, now_ns, &view)
+        };
+        Proposal { steps }
     }
 
     /// Makes orders anew from the facts, after a stage panicked.
@@ -164,15 +174,11 @@ impl Engine {
             commands.append(&mut verdicts.commands);
             events = verdicts.events;
             if verdicts.accepted == 0 {
-                if !events.is_empty() {
-                    // Refusals still have to reach the policy, so that it gets back what it had set aside.
-                    let last = self.plan(&events, now_ns);
-                    let verdicts = self.validate(last, now_ns);
-                    commands.extend(verdicts.commands);
-                }
                 break;
             }
         }
+        // What was refused last reaches the policy with whatever happens next.
+        self.unseen = events;
         commands
     }
 

@@ -128,6 +128,11 @@ impl World {
         self.check();
     }
 
+    /// Blocks that could go but that no order knows would hold their slots for ever.
+    pub fn refusals(&self) -> u64 {
+        self.engine.statistics().steps_refused
+    }
+
     pub fn link_up(&mut self, node: NodeId) {
         self.generation += 1;
         let reaction = self.engine.link_up(node, Generation(self.generation), self.now_ns);

@@ -117,7 +117,13 @@ fn drain(world: &mut World) {
             }
         }
     }
-    panic!("not drained: {:?}", world.announced.keys().collect::<Vec<_>>());
+    let view = world.engine.view();
+    let blocks = view
+        .cache
+        .resident()
+        .map(|b| (b, view.cache.valid(b), view.cache.is_pinned(b), view.cache.is_evictable(b)));
+    let entries = view.window.by_time_of_use().into_iter().map(|f| view.window.entry(f.entry).cloned());
+    panic!("not drained: {:#?} {:?}", entries.collect::<Vec<_>>(), blocks.collect::<Vec<_>>());
 }
 
 proptest! {
@@ -147,5 +153,7 @@ proptest! {
         prop_assert_eq!(world.engine.view().links.in_flight_bytes(), 0);
         let pinned: usize = (0..2).map(|t| world.engine.view().cache.pinned_slots(TableId(t))).sum();
         prop_assert_eq!(pinned, 0);
+        // Planner and validator share the facts here, so they agree.
+        prop_assert_eq!(world.refusals(), 0);
     }
 }

@@ -7,7 +7,7 @@ use crate::view::{Policy, View};
 use crate::window::{EntryId, Forecast, Phase, Segment};
 use rudder_graph::{BlockRows, Class, PartitionBook};
 use rudder_topology::{BlockId, Generation, NodeId, TableId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 mod budget;
@@ -35,6 +35,10 @@ pub(super) struct Arm<O> {
     cursors: Cursors,
     /// Rank of each minibatch in order of time of use; made anew with each batch of events.
     ranks: HashMap<EntryId, u32>,
+    /// Blocks whose eviction this plan asks for.
+    evicting: HashSet<BlockId>,
+    /// Rows that this plan fetches, of blocks that several minibatches use.
+    departing: HashMap<BlockId, u64>,
     /// Blocks that went, latest last; for arms that speculate.
     gone: VecDeque<BlockId>,
     gone_max: usize,
@@ -59,6 +63,8 @@ impl<O: Order> Arm<O> {
             order,
             cursors: HashMap::new(),
             ranks: HashMap::new(),
+            evicting: HashSet::new(),
+            departing: HashMap::new(),
             gone: VecDeque::new(),
             gone_max,
             speculative: VecDeque::new(),
@@ -102,8 +108,9 @@ impl<O: Order> Arm<O> {
             }
             if self.traits.keeps {
                 self.order.place_used(rows.block, view);
-            } else {
+            } else if !self.evicting.contains(&rows.block) {
                 self.order.remove(rows.block, view);
+                self.let_go(rows.block, view);
                 steps.push(Step::Evict { block: rows.block, origin: Origin::Forecast });
             }
         }
@@ -175,11 +182,33 @@ impl<O: Order> Arm<O> {
         candidates
     }
 
+    /// Whether the block has a slot that this plan leaves it.
+    fn has_slot(&self, block: BlockId, view: &View) -> bool {
+        self.departing.contains_key(&block)
+            || (view.cache.slot_of(block).is_some() && !self.evicting.contains(&block))
+    }
+
+    /// Rows of `mask` that are neither resident nor in flight, once this plan's evictions are done.
+    fn absent(&self, block: BlockId, mask: u64, view: &View) -> u64 {
+        let absent = if self.evicting.contains(&block) { mask } else { view.absent(block, mask) };
+        absent & !self.departing.get(&block).copied().unwrap_or(0)
+    }
+
+    /// Notes rows that a step of this plan fetches, where another minibatch could ask for them too.
+    fn note_departing(&mut self, rows: BlockRows, view: &View) {
+        if view.window.uses(rows.block).nth(1).is_some() {
+            *self.departing.entry(rows.block).or_default() |= rows.mask;
+        }
+    }
+
     fn plan(&mut self, view: &View, steps: &mut Vec<Step>) {
         let forecasts = view.window.by_time_of_use();
         self.ranks = forecasts.iter().zip(0..).map(|(forecast, rank)| (forecast.entry, rank)).collect();
         let candidates = self.candidates(&forecasts, view);
         let mut budget = Budget::new(view);
+        for &block in &self.evicting {
+            budget.give_slot(block, view);
+        }
         let reserved = self.plan_reservations(&candidates, view, &mut budget, steps);
         for candidate in &candidates {
             let pinned = reserved.contains(&candidate.id)
@@ -244,7 +273,7 @@ impl<O: Order> Arm<O> {
             let blocks = &entry.blocks[segments[0].start as usize..segments[segments.len() - 1].end as usize];
             let (mut new, mut own_evictable, mut own_pinned) = (0, 0, 0);
             for rows in blocks {
-                if view.cache.slot_of(rows.block).is_none() {
+                if !self.has_slot(rows.block, view) {
                     new += 1;
                 } else if view.cache.is_pinned(rows.block) {
                     own_pinned += 1;
@@ -297,7 +326,9 @@ impl<O: Order> Arm<O> {
         None
     }
 
+    /// A step of this plan evicts the block: from here on it counts as gone, though the facts do not show it yet.
     fn let_go(&mut self, victim: BlockId, view: &View) {
+        self.evicting.insert(victim);
         self.rewind(victim, view);
         if self.traits.speculates {
             self.gone.push_back(victim);
@@ -322,7 +353,7 @@ impl<O: Order> Arm<O> {
         for (segment, cursor) in entry.segments.iter().zip(&mut cursors) {
             while *cursor < segment.end {
                 let wanted = entry.blocks[*cursor as usize];
-                let mask = view.absent(wanted.block, wanted.mask);
+                let mask = self.absent(wanted.block, wanted.mask, view);
                 if mask != 0 {
                     let rows = BlockRows { block: wanted.block, mask };
                     let Some(step) = self.fetch(candidate, pinned, *segment, rows, view, budget) else {
@@ -350,11 +381,12 @@ impl<O: Order> Arm<O> {
         let bytes = u64::from(rows.rows()) * row_bytes;
         let (node, generation) = budget.replica(segment.part, rows.block, bytes, view)?;
         let mut evict = None;
-        if !pinned && view.cache.slot_of(rows.block).is_none() && !budget.take_slot(segment.table) {
+        if !pinned && !self.has_slot(rows.block, view) && !budget.take_slot(segment.table) {
             evict = Some(self.one_victim(candidate, segment.table, view)?);
         }
         // With rows of its own in flight it cannot go; its arrival puts it back.
         self.order.remove(rows.block, view);
+        self.note_departing(rows, view);
         budget.take_bytes(node, bytes);
         let origin = if candidate.class == Class::Demand { Origin::Demand } else { Origin::Forecast };
         Some(Step::Fetch { rows, node, generation, class: candidate.class, evict, origin })
@@ -399,6 +431,8 @@ fn oldest_of_others(id: EntryId, view: &View) -> usize {
 impl<O: Order> Policy for Arm<O> {
     fn on(&mut self, events: &[Event], _now_ns: u64, view: &View) -> Vec<Step> {
         self.order.prepare(view);
+        self.evicting.clear();
+        self.departing.clear();
         let mut steps = vec![];
         for event in events {
             self.note(event, view, &mut steps);

@@ -46,6 +46,13 @@ impl Budget {
         self.free[table.index()]
     }
 
+    /// An earlier step of this plan evicts the block.
+    pub fn give_slot(&mut self, block: BlockId, view: &View) {
+        if let Some(place) = view.book.block(block) {
+            self.free[place.table.index()] += 1;
+        }
+    }
+
     pub fn take_slots(&mut self, table: TableId, slots: usize) {
         let free = &mut self.free[table.index()];
         *free = free.saturating_sub(slots);

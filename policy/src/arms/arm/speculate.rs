@@ -23,8 +23,8 @@ impl<O: Order> Arm<O> {
     pub(super) fn speculate(&mut self, view: &View, budget: &mut Budget, steps: &mut Vec<Step>) {
         while let Some(&block) = self.speculative.front() {
             let Some(place) = view.book.block(block) else { break };
-            let mask = view.absent(block, place.full_mask());
-            if mask == 0 || view.cache.slot_of(block).is_some() {
+            let mask = self.absent(block, place.full_mask(), view);
+            if mask == 0 || self.has_slot(block, view) {
                 self.speculative.pop_front();
                 continue;
             }
