@@ -82,6 +82,16 @@ pub enum RunError {
     Traces { rank: u32, arm: &'static str, other: &'static str },
 }
 
+/// Makes a shaped namespace and removes it again; the text says why it cannot be done.
+pub fn namespaces_work() -> Result<(), String> {
+    let shape = LinkShape {
+        rate: BytesPerSecond::from_mbit(100),
+        burst: Bytes(16 << 10),
+        latency: rudder_topology::Nanos(0),
+    };
+    netns::Netns::new(1, &shape).map(drop).map_err(|error| error.to_string())
+}
+
 /// The feature table of the report.
 const TABLE: TableId = TableId(0);
 /// tbf passes nothing larger than its burst, and a link layer packet has to fit.
