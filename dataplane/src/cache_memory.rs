@@ -57,7 +57,6 @@ pub enum PageChoice {
 pub struct CacheMemory {
     chunks: Vec<OwnedFd>,
     mappings: Vec<Mapping>,
-    chunk_bytes: u64,
     pages: Pages,
 }
 
@@ -100,22 +99,32 @@ impl CacheMemory {
         if count > u64::from(u16::MAX) {
             return Err(CacheMemoryError::TooManyChunks);
         }
+        Self::create_chunks(&vec![Bytes(each); count as usize], pages)
+    }
+
+    /// Makes chunks of these sizes (rounded up to pages), all their memory allocated now, on the NUMA node of the
+    /// calling thread. No chunks is a cache that holds nothing.
+    pub fn create_chunks(chunks: &[Bytes], pages: PageChoice) -> Result<Self, CacheMemoryError> {
+        if chunks.len() > usize::from(u16::MAX) {
+            return Err(CacheMemoryError::TooManyChunks);
+        }
+        let sizes: Vec<u64> = chunks.iter().map(|bytes| bytes.0.next_multiple_of(PAGE)).collect();
         if pages == PageChoice::HugeIfAvailable
-            && each.is_multiple_of(HUGE_PAGE)
-            && let Ok(memory) = Self::allocate(count, each, Pages::Huge)
+            && sizes.iter().all(|bytes| bytes.is_multiple_of(HUGE_PAGE))
+            && let Ok(memory) = Self::allocate(&sizes, Pages::Huge)
         {
             return Ok(memory);
         }
-        Self::allocate(count, each, Pages::Normal)
+        Self::allocate(&sizes, Pages::Normal)
     }
 
-    fn allocate(count: u64, chunk_bytes: u64, pages: Pages) -> Result<Self, CacheMemoryError> {
-        let mut memory = CacheMemory { chunks: Vec::new(), mappings: Vec::new(), chunk_bytes, pages };
-        for number in 0..count {
-            let (fd, mapping) = chunk(chunk_bytes, pages).map_err(|(call, errno)| match errno {
+    fn allocate(sizes: &[u64], pages: Pages) -> Result<Self, CacheMemoryError> {
+        let mut memory = CacheMemory { chunks: Vec::new(), mappings: Vec::new(), pages };
+        for &bytes in sizes {
+            let (fd, mapping) = chunk(bytes, pages).map_err(|(call, errno)| match errno {
                 Errno::NOSPC | Errno::NOMEM => CacheMemoryError::NoMemory {
-                    bytes: Bytes(count * chunk_bytes),
-                    allocated: Bytes(number * chunk_bytes),
+                    bytes: Bytes(sizes.iter().sum()),
+                    allocated: memory.bytes(),
                 },
                 errno => CacheMemoryError::System { call, errno },
             })?;
@@ -131,16 +140,16 @@ impl CacheMemory {
         &self.chunks
     }
 
-    /// Bytes of each chunk.
+    /// Bytes of a chunk; 0 for one that there is not.
     #[must_use]
-    pub fn chunk_bytes(&self) -> Bytes {
-        Bytes(self.chunk_bytes)
+    pub fn chunk_bytes(&self, chunk: ChunkId) -> Bytes {
+        Bytes(self.mappings.get(chunk.index()).map_or(0, |mapping| mapping.bytes as u64))
     }
 
     /// Bytes of all chunks.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        Bytes(self.chunk_bytes * self.chunks.len() as u64)
+        Bytes(self.mappings.iter().map(|mapping| mapping.bytes as u64).sum())
     }
 
     #[must_use]
@@ -151,8 +160,7 @@ impl CacheMemory {
     /// Whether `bytes` at `offset` lie within the chunk.
     #[must_use]
     pub fn contains(&self, chunk: ChunkId, offset: u64, bytes: usize) -> bool {
-        chunk.index() < self.chunks.len()
-            && offset.checked_add(bytes as u64).is_some_and(|end| end <= self.chunk_bytes)
+        offset.checked_add(bytes as u64).is_some_and(|end| end <= self.chunk_bytes(chunk).0)
     }
 
     fn pointer(&self, chunk: ChunkId, offset: u64, bytes: usize) -> Result<NonNull<u8>, OutsideCache> {

@@ -304,7 +304,8 @@ impl Alive {
                 None
             }
         });
-        let watched = pidfd.and_then(|fd| AsyncFd::register_with_interest(fd, Interest::READABLE).ok());
+        #[expect(deprecated, reason = "its successor is unsafe for the sake of other types; an OwnedFd keeps the promise")]
+        let watched = pidfd.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE).ok());
         Alive { process: watched }
     }
 
