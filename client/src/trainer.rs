@@ -42,13 +42,17 @@ pub struct TableRows<'a> {
 /// What went wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("cannot connect to the compute node at {socket}: {source}; is `rudder-node` running on this machine?")]
+    #[error(
+        "cannot connect to the compute node at {socket}: {source}; is `rudder-node` running on this machine?"
+    )]
     Connect { socket: PathBuf, source: io::Error },
     #[error("the compute node at {socket} refused this trainer: {refusal}")]
     Refused { socket: PathBuf, refusal: Refusal },
     #[error("minibatch {minibatch}: {refusal}")]
     Failed { minibatch: MinibatchId, refusal: Refusal },
-    #[error("{credits} minibatches are announced and not released: release one before announcing {minibatch}")]
+    #[error(
+        "{credits} minibatches are announced and not released: release one before announcing {minibatch}"
+    )]
     NoCredit { minibatch: MinibatchId, credits: u32 },
     #[error("minibatch {0} was not announced on this connection")]
     NotAnnounced(MinibatchId),
@@ -97,9 +101,7 @@ impl Ready {
     pub fn row(&self, table: TableId, i: usize) -> Result<&[u8], ClientError> {
         let bytes = self.row_bytes(table)?;
         let location = *self.locations(table)?.get(i).ok_or(ClientError::Location(self.minibatch))?;
-        self.mappings
-            .row(&self.private, location, bytes)
-            .ok_or(ClientError::Location(self.minibatch))
+        self.mappings.row(&self.private, location, bytes).ok_or(ClientError::Location(self.minibatch))
     }
 
     /// Copies every row of the table into `to`, in the order of the announcement.
@@ -301,9 +303,10 @@ impl Client {
         minibatch: MinibatchId,
     ) -> Result<Option<Result<Ready, ClientError>>, ClientError> {
         let entry = self.outstanding.get(&minibatch).ok_or(ClientError::NotAnnounced(minibatch))?;
-        Ok(entry.answer.clone().map(|answer| {
-            answer.map_err(|refusal| ClientError::Failed { minibatch, refusal })
-        }))
+        Ok(entry
+            .answer
+            .clone()
+            .map(|answer| answer.map_err(|refusal| ClientError::Failed { minibatch, refusal })))
     }
 
     /// Takes in one frame of the node.

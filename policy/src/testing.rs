@@ -41,6 +41,13 @@ pub fn book(rows: u64, parts: u64, rows_per_block: u32) -> PartitionBook {
 /// What a row holds in the known content: its table and number.
 type Row = (u16, u64);
 
+/// A minibatch of a trainer.
+pub type Key = (TrainerId, MinibatchId);
+/// Rows per table.
+pub type Asked = Vec<(TableId, Vec<u32>)>;
+/// Locations per table.
+pub type Told = Vec<(TableId, Vec<Location>)>;
+
 pub struct World {
     pub engine: Engine,
     pub book: PartitionBook,
@@ -48,12 +55,12 @@ pub struct World {
     pub in_flight: Vec<Transfer>,
     /// Content of slots by (chunk, offset).
     memory: HashMap<(ChunkId, u64), Row>,
-    private: BTreeMap<(TrainerId, MinibatchId), Vec<u8>>,
+    private: BTreeMap<Key, Vec<u8>>,
     /// What was announced and not released.
-    pub announced: BTreeMap<(TrainerId, MinibatchId), Vec<(TableId, Vec<u32>)>>,
+    pub announced: BTreeMap<Key, Asked>,
     /// Where ready minibatches were said to be.
-    pub ready: BTreeMap<(TrainerId, MinibatchId), Vec<(TableId, Vec<Location>)>>,
-    pub failed: Vec<(TrainerId, MinibatchId)>,
+    pub ready: BTreeMap<Key, Told>,
+    pub failed: Vec<Key>,
     pub generation: u64,
     limits: Limits,
 }

@@ -89,6 +89,17 @@ struct Trainer {
     last_release_ns: Option<u64>,
 }
 
+impl Trainer {
+    /// Updates the average step time.
+    fn note_release(&mut self, now_ns: u64) {
+        if let Some(last) = self.last_release_ns.replace(now_ns) {
+            let step = now_ns.saturating_sub(last) as f64;
+            let average = self.step_ns.unwrap_or(step);
+            self.step_ns = Some(average + STEP_WEIGHT * (step - average));
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Use {
     entry: u32,
@@ -183,7 +194,8 @@ impl Window {
     }
 
     /// Every minibatch of the window with its estimated time of use from now, soonest first: 0 for a trainer's
-    /// oldest, then one step-time average each. Ties go to who waits longest.
+    /// oldest, then one step-time average each. Ties go to who waits longest. Those that pass by the cache or failed
+    /// come last: what they would use may go.
     #[must_use]
     pub fn by_time_of_use(&self) -> Vec<Forecast> {
         let mut all = vec![];
@@ -200,8 +212,10 @@ impl Window {
             }
         }
         all.sort_by_key(|f| {
-            let wanted = self.entry(f.entry).and_then(|entry| entry.wanted_ns);
-            (f.in_ns, wanted.is_none(), wanted, f.trainer)
+            let entry = self.entry(f.entry);
+            let needs_nothing = entry.is_some_and(|e| matches!(e.phase, Phase::Bypass | Phase::Failed));
+            let wanted = entry.and_then(|entry| entry.wanted_ns);
+            (needs_nothing, f.in_ns, wanted.is_none(), wanted, f.trainer)
         });
         all
     }
@@ -274,11 +288,7 @@ impl Window {
         if let Some(trainer) = self.trainers.get_mut(&entry.trainer) {
             trainer.queue.retain(|&index| index != id.index);
             if let Some(now) = released_ns {
-                if let Some(last) = trainer.last_release_ns.replace(now) {
-                    let step = now.saturating_sub(last) as f64;
-                    let average = trainer.step_ns.unwrap_or(step);
-                    trainer.step_ns = Some(average + STEP_WEIGHT * (step - average));
-                }
+                trainer.note_release(now);
             }
         }
         Some(entry)

@@ -1,6 +1,7 @@
 //! What the node passed, mapped read-only.
 
 use super::MappingTable;
+use crate::gather::{GatherError, gather_into};
 use crate::location::{Location, PRIVATE_MAPPING};
 use crate::trainer_protocol::MappingSpec;
 use std::io;
@@ -12,10 +13,6 @@ use std::sync::Arc;
 pub struct Mappings {
     table: MappingTable,
 }
-
-/// A location outside every mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outside;
 
 impl Mappings {
     #[allow(unsafe_code)]
@@ -42,7 +39,11 @@ impl Mappings {
     }
 
     fn bytes<'a>(&'a self, private: &'a [u8], mapping: u16) -> &'a [u8] {
-        if mapping == PRIVATE_MAPPING { private } else { self.table.get(&mapping).map_or(&[], |map| &map[..]) }
+        if mapping == PRIVATE_MAPPING {
+            private
+        } else {
+            self.table.get(&mapping).map_or(&[], |map| &map[..])
+        }
     }
 
     pub(super) fn row<'a>(&'a self, private: &'a [u8], at: Location, bytes: usize) -> Option<&'a [u8]> {
@@ -56,20 +57,7 @@ impl Mappings {
         locations: &[Location],
         row_bytes: usize,
         to: &mut [u8],
-    ) -> Result<(), Outside> {
-        if row_bytes == 0 {
-            return Ok(());
-        }
-        let (mut index, mut bytes) = (PRIVATE_MAPPING, private);
-        for (&location, row) in locations.iter().zip(to.chunks_exact_mut(row_bytes)) {
-            if location.mapping() != index {
-                index = location.mapping();
-                bytes = self.bytes(private, index);
-            }
-            let start = location.offset() as usize;
-            let source = bytes.get(start..).and_then(|rest| rest.get(..row_bytes)).ok_or(Outside)?;
-            row.copy_from_slice(source);
-        }
-        Ok(())
+    ) -> Result<(), GatherError> {
+        gather_into(|mapping| self.bytes(private, mapping), locations, row_bytes, to)
     }
 }
