@@ -210,11 +210,12 @@ fn config(options: &Options, dataset: &Dataset, random: &mut Random) -> EngineCo
 fn describe(world: &World) -> String {
     let view = world.engine.view();
     let mut lines = vec![format!(
-        "  {:?}, {} in flight, occupancy {:?}, {} transfers open",
+        "  {:?}, {} in flight, occupancy {:?}, {} transfers open, refusals not seen: {:?}",
         world.options.policy,
         view.links.in_flight_bytes(),
         view.cache.occupancy_bytes(),
-        world.flights.len()
+        world.flights.len(),
+        world.unseen()
     )];
     for trainer in &world.trainers {
         let phases: Vec<_> = view

@@ -53,15 +53,17 @@ fn end_badly(world: &mut World, ending: Ending) {
 }
 
 /// Adds steps that no sound planner would propose: the validator must not trust anyone.
-pub(super) fn forge_steps(world: &mut World, proposal: &mut Proposal) {
+/// Returns them.
+pub(super) fn forge_steps(world: &mut World, proposal: &mut Proposal) -> Vec<Step> {
     if !world.options.faults || !world.random.one_in(5) {
-        return;
+        return Vec::new();
     }
-    for _ in 0..world.random.between(1, 3) {
-        let step = forged_step(world);
+    let forged: Vec<_> = (0..world.random.between(1, 3)).map(|_| forged_step(world)).collect();
+    for step in &forged {
         let at = world.random.below(proposal.steps.len() as u64 + 1) as usize;
-        proposal.steps.insert(at, step);
+        proposal.steps.insert(at, step.clone());
     }
+    forged
 }
 
 fn forged_step(world: &mut World) -> Step {

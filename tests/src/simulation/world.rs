@@ -8,7 +8,7 @@ use super::random::Random;
 use super::trainer::{Served, Trainer, draw_rows, minibatch_id};
 use rudder_graph::location::{LOCAL_MAPPINGS, Location, PRIVATE_MAPPING};
 use rudder_policy::engine::Engine;
-use rudder_policy::step::{Command, Destination, Item, Outcome, Reaction, TrainerId, Transfer};
+use rudder_policy::step::{Command, Destination, Event, Item, Outcome, Reaction, Step, TrainerId, Transfer};
 use rudder_topology::{Generation, MinibatchId, NodeId, PartId, TableId, TransferId};
 use std::collections::BTreeSet;
 
@@ -44,6 +44,8 @@ pub struct World {
     /// Transfers that the engine knows the end of, for answers that come too late.
     ghosts: Vec<Transfer>,
     wakes: BTreeSet<u64>,
+    /// Refusals that the planner does not know of yet.
+    unseen: Vec<Event>,
 }
 
 /// Rounds of plan and validate after one event; more would be a livelock.
@@ -70,6 +72,7 @@ impl World {
             notes: Vec::new(),
             ghosts: Vec::new(),
             wakes: BTreeSet::new(),
+            unseen: Vec::new(),
         }
     }
 
@@ -80,31 +83,49 @@ impl World {
         }
     }
 
-    /// Hands a reaction to the planner and plays planner, validator and drivers until nothing more is accepted.
+    /// Hands a reaction to the planner and plays planner, validator and drivers until nothing more is accepted. The
+    /// planner learns of the last refusals with whatever happens next.
     fn settle(&mut self, reaction: Reaction) {
-        let Reaction { mut events, commands } = reaction;
+        let Reaction { events: new, commands } = reaction;
+        let mut events = std::mem::take(&mut self.unseen);
+        events.extend(new);
         self.obey(commands);
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "planner and validator do not come to rest");
             let mut proposal = self.engine.plan(&events, self.now_ns);
-            super::faults::forge_steps(self, &mut proposal);
+            let forged = super::faults::forge_steps(self, &mut proposal);
             let steps = proposal.steps.clone();
             let verdicts = self.engine.validate(proposal, self.now_ns);
-            let mut refused = verdicts.events.iter();
-            let mut next = refused.next();
-            for step in steps {
-                match next {
-                    Some(rudder_policy::step::Event::Refused(other, why)) if *other == step => {
-                        self.notes.push(Note::Refused(step, *why));
-                        next = refused.next();
-                    }
-                    _ => self.notes.push(Note::Accepted(step)),
-                }
+            let before = self.notes.len();
+            self.note_verdicts(steps, &verdicts.events);
+            if self.notes[before..]
+                .iter()
+                .any(|note| matches!(note, Note::Accepted(step) if forged.contains(step)))
+            {
+                // The planner's orders do not match the facts any more: it starts anew from them.
+                self.engine.recover();
             }
             self.obey(verdicts.commands);
             events = verdicts.events;
-            if verdicts.accepted == 0 && (events.is_empty() || round > 0) {
+            // Who proposed a step is told of its refusal, and nobody else.
+            events.retain(|event| !matches!(event, Event::Refused(step, _) if forged.contains(step)));
+            if verdicts.accepted == 0 {
                 break;
+            }
+        }
+        self.unseen = events;
+    }
+
+    /// The validator reports refusals in the order of the steps.
+    fn note_verdicts(&mut self, steps: Vec<Step>, refusals: &[Event]) {
+        let mut refusals = refusals.iter().peekable();
+        for step in steps {
+            match refusals.peek() {
+                Some(Event::Refused(other, why)) if *other == step => {
+                    self.notes.push(Note::Refused(step, *why));
+                    refusals.next();
+                }
+                _ => self.notes.push(Note::Accepted(step)),
             }
         }
     }
@@ -391,6 +412,12 @@ impl World {
     pub fn recover(&mut self) {
         self.engine.recover();
         self.settle(Reaction::default());
+    }
+
+    /// Refusals that the planner does not know of yet.
+    #[must_use]
+    pub fn unseen(&self) -> &[Event] {
+        &self.unseen
     }
 
     #[must_use]
