@@ -480,3 +480,6 @@ fn parse_items(header: &Header, payload: &[u8]) -> Result<Vec<BlockRows>, FrameE
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,5 +12,8 @@ pub mod handshake;
 pub mod identity;
 pub mod put;
 
+pub mod fetch;
+pub mod push;
+
 pub mod dataset;
 pub mod gather;

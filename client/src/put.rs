@@ -9,13 +9,21 @@ pub enum PutFile {
     /// `dataset.toml`; pushed last, because a directory without it is no dataset.
     Manifest,
     /// `parts/<part>/<table>.npy`
-    Features { table: TableName },
+    Features {
+        table: TableName,
+    },
     /// `parts/<part>/<table>.crc.npy`
-    Checksums { table: TableName },
+    Checksums {
+        table: TableName,
+    },
     /// `graph/<name>.indptr.npy`
-    GraphOffsets { name: TableName },
+    GraphOffsets {
+        name: TableName,
+    },
     /// `graph/<name>.indices.npy`
-    GraphIndices { name: TableName },
+    GraphIndices {
+        name: TableName,
+    },
     Labels,
     SplitTrain,
     SplitValid,
