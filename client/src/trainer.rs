@@ -4,6 +4,7 @@
 //! first call opens a connection of its own. A connection that breaks is opened again within the time-out of the
 //! call that noticed, and what was announced and not released is announced again.
 
+use crate::gather::GatherError;
 use crate::location::Location;
 use crate::trainer_protocol::{
     self as protocol, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome, encode_announce, frame_length,
@@ -68,8 +69,8 @@ pub enum ClientError {
     Protocol { socket: PathBuf, source: FrameError },
     #[error("a location of minibatch {0} lies outside every mapping")]
     Location(MinibatchId),
-    #[error("the destination has {got} bytes, the rows have {want}")]
-    Destination { want: usize, got: usize },
+    #[error("minibatch {minibatch}: {source}")]
+    Gather { minibatch: MinibatchId, source: GatherError },
     #[error("table {0} is not part of this minibatch")]
     Table(TableId),
 }
@@ -108,13 +109,9 @@ impl Ready {
     pub fn gather(&self, table: TableId, to: &mut [u8]) -> Result<(), ClientError> {
         let bytes = self.row_bytes(table)?;
         let locations = self.locations(table)?;
-        let want = bytes * locations.len();
-        if to.len() != want {
-            return Err(ClientError::Destination { want, got: to.len() });
-        }
         self.mappings
             .gather(&self.private, locations, bytes, to)
-            .map_err(|_| ClientError::Location(self.minibatch))
+            .map_err(|source| ClientError::Gather { minibatch: self.minibatch, source })
     }
 
     /// Whether the rows came past the cache, in pieces.
@@ -207,8 +204,8 @@ impl Client {
     pub fn try_ready(&mut self, minibatch: MinibatchId) -> Result<Option<Ready>, ClientError> {
         self.own_process()?;
         loop {
-            if let Some(answer) = self.take_answer(minibatch)? {
-                return answer.map(Some);
+            if let Some(ready) = self.answer(minibatch)? {
+                return Ok(Some(ready));
             }
             match self.connection.receive(Instant::now()) {
                 Ok(Some(frame)) => self.note(&frame)?,
@@ -232,8 +229,8 @@ impl Client {
             }
         }
         loop {
-            if let Some(answer) = self.take_answer(minibatch)? {
-                return answer;
+            if let Some(ready) = self.answer(minibatch)? {
+                return Ok(ready);
             }
             match self.connection.receive(deadline) {
                 Ok(Some(frame)) => self.note(&frame)?,
@@ -296,17 +293,14 @@ impl Client {
         ClientError::Broken { socket: self.socket.clone(), source }
     }
 
-    /// `Some` once the minibatch is answered; a failed one stays failed.
-    #[allow(clippy::type_complexity)]
-    fn take_answer(
-        &mut self,
-        minibatch: MinibatchId,
-    ) -> Result<Option<Result<Ready, ClientError>>, ClientError> {
+    /// The node's answer, if it came; a failed minibatch stays failed.
+    fn answer(&self, minibatch: MinibatchId) -> Result<Option<Ready>, ClientError> {
         let entry = self.outstanding.get(&minibatch).ok_or(ClientError::NotAnnounced(minibatch))?;
-        Ok(entry
-            .answer
-            .clone()
-            .map(|answer| answer.map_err(|refusal| ClientError::Failed { minibatch, refusal })))
+        match entry.answer.clone() {
+            Some(Ok(ready)) => Ok(Some(ready)),
+            Some(Err(refusal)) => Err(ClientError::Failed { minibatch, refusal }),
+            None => Ok(None),
+        }
     }
 
     /// Takes in one frame of the node.
@@ -373,7 +367,8 @@ impl Client {
                 | Err(ClientError::Connect { .. } | ClientError::Broken { .. }) => {}
                 Err(error) => return Err(error),
             }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
+            // Nothing tells when a node comes back: ask again a little later.
+            connection::pause(left.min(Duration::from_millis(50)));
         }
     }
 

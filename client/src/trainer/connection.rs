@@ -11,7 +11,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 256 << 10;
 /// A peer that sends more descriptors than a welcome can have is broken.
@@ -121,6 +121,12 @@ impl Connection {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Waits for nothing but time; a signal ends it early.
+pub(super) fn pause(time: Duration) {
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let _ = poll(&mut [], Some(&time));
 }
 
 fn receive_into(socket: &OwnedFd, to: &mut [u8], descriptors: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
