@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Why a peer could not be dialed.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ pub(crate) async fn keep_dialing(gate: Arc<Gate>, address: SocketAddr, peer: Pee
                 }
             }
         }
-        tokio::time::sleep(backoff.next_wait()).await;
+        tokio::time::sleep_until(Instant::now() + backoff.next_wait()).await;
     }
 }
 

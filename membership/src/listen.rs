@@ -14,12 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// TLS and hello together.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that shake hands at one time; more are dropped.
 const HANDSHAKES_MAX: usize = 512;
+/// After an accept that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The keeper answers within this, or is gone.
 const KEEPER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -85,7 +87,7 @@ pub(crate) async fn accept(listener: TcpListener, gate: Arc<Gate>) {
             Err(error) => {
                 // Out of descriptors, most likely: accepting again at once would only spin.
                 tracing::warn!(%error, "cannot accept a control connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep_until(Instant::now() + ACCEPT_PAUSE).await;
                 continue;
             }
         };
