@@ -1,9 +1,11 @@
 //! The shipped graphs, imported and compared with their sources row by row.
 
+mod inputs;
+
+use inputs::{Dataset, words};
+use rudder_graph::layout;
 use rudder_graph::npy::NpyHeader;
-use rudder_graph::{Manifest, layout};
 use rudder_importer::{BlockSize, ImportOptions, Input, Silent, Summary, Verify, import, inspect};
-use rudder_topology::PartId;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -24,57 +26,6 @@ fn member(path: &Path, name: &str) -> (Vec<u8>, Vec<u64>) {
     archive.by_name(name).unwrap().read_to_end(&mut bytes).unwrap();
     let (header, data) = NpyHeader::parse_file(&bytes).unwrap();
     (data.to_vec(), header.shape)
-}
-
-fn words<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Vec<T> {
-    bytes.chunks_exact(N).map(|word| read(word.try_into().unwrap())).collect()
-}
-
-/// A dataset as read back from its directory.
-struct Dataset {
-    directory: PathBuf,
-    manifest: Manifest,
-    original: Vec<u64>,
-}
-
-impl Dataset {
-    fn open(directory: &Path) -> Dataset {
-        let text = std::fs::read_to_string(directory.join(layout::MANIFEST)).unwrap();
-        let original = words(&array(&directory.join(layout::ORIGINAL_ID)).0, u64::from_le_bytes);
-        Dataset { directory: directory.to_owned(), manifest: Manifest::parse(&text).unwrap(), original }
-    }
-
-    /// Feature rows in the order of original ids.
-    fn rows(&self) -> Vec<Vec<u8>> {
-        let table = &self.manifest.tables[0];
-        let mut rows = vec![Vec::new(); self.original.len()];
-        let mut id = 0;
-        for part in 0..self.manifest.parts() {
-            let path = self.directory.join(layout::features(PartId(part as u16), &table.name));
-            let bytes = std::fs::read(&path).unwrap();
-            for row in bytes[4096..].chunks_exact(table.row_bytes()) {
-                rows[self.original[id] as usize] = row.to_vec();
-                id += 1;
-            }
-        }
-        assert_eq!(id, self.original.len());
-        rows
-    }
-
-    /// Edges in original ids, ascending.
-    fn edges(&self) -> Vec<(u64, u64)> {
-        let name = &self.manifest.graphs[0].name;
-        let indptr = words(&array(&self.directory.join(layout::indptr(name))).0, u64::from_le_bytes);
-        let indices = words(&array(&self.directory.join(layout::indices(name))).0, u32::from_le_bytes);
-        let mut edges = Vec::new();
-        for (id, range) in indptr.windows(2).enumerate() {
-            let sources = &indices[range[0] as usize..range[1] as usize];
-            assert!(sources.is_sorted());
-            edges.extend(sources.iter().map(|&s| (self.original[s as usize], self.original[id])));
-        }
-        edges.sort_unstable();
-        edges
-    }
 }
 
 fn imported(source: &str, parts: u32, block_size: BlockSize) -> (tempfile::TempDir, Dataset, Summary) {
@@ -109,9 +60,8 @@ fn debian_keeps_every_row_edge_and_label() {
             assert!(found == expected, "row of vertex {v} in {parts} parts");
         }
         assert!(dataset.edges() == edges, "edges in {parts} parts");
-        let found = words(&array(&dataset.directory.join(layout::LABELS)).0, i64::from_le_bytes);
-        assert!(found.iter().zip(&dataset.original).all(|(&label, &v)| label == labels[v as usize]));
-        let inverse = words(&array(&dataset.directory.join(layout::DATASET_ID)).0, u32::from_le_bytes);
+        assert!(dataset.labels() == labels, "labels in {parts} parts");
+        let inverse = words(&dataset.array(layout::DATASET_ID), u32::from_le_bytes);
         assert!(dataset.original.iter().zip(0..).all(|(&v, id)| inverse[v as usize] == id));
         assert!(summary.balance < 1.1, "{}", summary.balance);
         // A random cut of two parts cuts half the edges, of four three quarters.
@@ -149,9 +99,10 @@ fn cora_unfolds_its_sparse_rows_and_keeps_its_split() {
     let split = summary.split.unwrap();
     assert_eq!((split.train, split.valid, split.test), (140, 500, 1000));
     let codes = array(&shipped("cora").join("split.npy")).0;
-    let ids = words(&array(&dataset.directory.join("split_train.npy")).0, u32::from_le_bytes);
-    assert!(ids.is_sorted());
-    assert!(ids.iter().all(|&id| codes[dataset.original[id as usize] as usize] == 1));
+    for (code, split) in (1..).zip(layout::Split::ALL) {
+        let expected: Vec<u64> = (0..2708).filter(|&v| codes[v as usize] == code).collect();
+        assert_eq!(dataset.split(split), expected);
+    }
 }
 
 #[test]
