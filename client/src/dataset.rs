@@ -9,13 +9,12 @@ mod verify;
 
 pub use verify::{Damage, Verified, VerifyError, VerifyProgress, VerifyScope};
 
-use arrays::MappedArray;
+use arrays::{MappedArray, open_regular};
 use rudder_graph::csc::CscError;
 use rudder_graph::manifest::{FEATURE_DATA_OFFSET, MANIFEST_BYTES_MAX, ManifestErrors};
 use rudder_graph::npy::{NpyError, NpyType};
 use rudder_graph::{Csc, Manifest, PartitionBook, Split, crc::ChecksumTable, layout};
 use rudder_topology::{BlockId, PartId, TableId, TableName, VertexId};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -246,7 +245,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest, DatasetError> {
     let mut text = String::new();
     // One byte more than may be, so that a longer file is seen and refused.
     let bound = MANIFEST_BYTES_MAX as u64 + 1;
-    File::open(path).and_then(|file| file.take(bound).read_to_string(&mut text)).map_err(read)?;
+    open_regular(path).and_then(|file| file.take(bound).read_to_string(&mut text)).map_err(read)?;
     Manifest::parse(&text).map_err(|errors| DatasetError::Manifest { path: path.to_owned(), errors })
 }
 

@@ -17,6 +17,14 @@ pub(super) struct MappedArray {
     map: memmap2::Mmap,
 }
 
+/// Opens a file that is one: opening a pipe would wait for its other end.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::other("it is not a regular file"))
+}
+
 /// Numbers that may be read in place.
 pub(super) trait Elements: Sized {
     /// Empty if the bytes are not aligned for this type; else all whole elements.
@@ -44,14 +52,11 @@ impl MappedArray {
     #[allow(unsafe_code)]
     pub(super) fn open(path: PathBuf, element: NpyType) -> Result<Option<Self>, DatasetError> {
         let read = |source| DatasetError::Read { path: path.clone(), source };
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read(error)),
         };
-        if !file.metadata().map_err(read)?.is_file() {
-            return Err(read(io::Error::other("not a regular file")));
-        }
         // SAFETY: the module's contract: files of a dataset do not change while they are mapped.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
         let (header, _) =

@@ -184,6 +184,21 @@ fn replace_array(path: &Path, element: NpyType, shape: &[u64], data: &[u8]) {
 }
 
 #[test]
+fn pipes_and_directories_are_no_files() {
+    for file in ["labels.npy", "parts/0/x.npy", layout::MANIFEST] {
+        let (directory, _) = dataset();
+        let path = directory.path().join(file);
+        fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(matches!(Dataset::open(directory.path()), Err(DatasetError::Read { .. })), "{file}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Dataset::open(directory.path()), Err(DatasetError::Read { .. })), "{file}");
+    }
+}
+
+#[test]
 fn split_vertices_exist() {
     let directory = tempfile::tempdir().unwrap();
     let mut manifest = write_dataset(directory.path());

@@ -1,10 +1,10 @@
 //! Reading everything once and comparing it with digests and checksums.
 
 use super::Dataset;
+use super::arrays::open_regular;
 use rudder_graph::crc::{CorruptBlock, block_checksum};
 use rudder_graph::{Csc, FileSpec, layout};
 use rudder_topology::{PartId, TableId};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -137,7 +137,7 @@ impl<P: FnMut(VerifyProgress<'_>)> Run<'_, P> {
     }
 
     fn digest(&mut self, path: &Path, relative: &str) -> io::Result<String> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path)?;
         let mut buffer = vec![0; READ_BYTES];
         let mut hasher = blake3::Hasher::new();
         loop {
