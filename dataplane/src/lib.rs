@@ -39,7 +39,11 @@ pub mod storage;
 
 pub mod compute;
 
-pub use backend::{Backend, BackendChoice};
+#[cfg(test)]
+#[path = "../tests/support/data.rs"]
+mod test_data;
+
+pub use backend::{Backend, BackendChoice, StartError, StopTimeout};
 pub use block_files::{BlockFiles, OpenError};
 pub use cache_memory::{CacheMemory, CacheMemoryError, PageChoice, Pages};
 pub use compute::{ComputeConfig, ComputeHandle, ComputeMover, ComputeStats};

@@ -28,6 +28,8 @@ mod apply;
 mod complete;
 mod pieces;
 
+pub use announce::local_mapping;
+
 /// What an engine is made of.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
