@@ -50,3 +50,5 @@ pub mod observer;
 
 pub mod collector;
 pub mod responder;
+
+pub mod node;

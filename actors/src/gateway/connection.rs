@@ -304,7 +304,10 @@ impl Alive {
                 None
             }
         });
-        #[expect(deprecated, reason = "its successor is unsafe for the sake of other types; an OwnedFd keeps the promise")]
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for the sake of other types; an OwnedFd keeps the promise"
+        )]
         let watched = pidfd.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE).ok());
         Alive { process: watched }
     }
