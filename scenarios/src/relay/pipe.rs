@@ -35,20 +35,23 @@ pub(super) struct Pipe {
 /// Chunks that are on their way: enough for a second's latency at the chunk rate, and a bound on memory.
 const ON_THE_WAY_MAX: usize = 256;
 
+/// What a connection may have queued before its ways: several ticks of the timer, which would otherwise limit the
+/// rate, and little enough that connections which share a way take turns.
+const QUEUE: Duration = Duration::from_millis(5);
+
 impl Pipe {
-    /// Carries bytes until either side closes. A chunk is read only when the one before has left, so connections
-    /// that share a way take turns and a full way pushes back on the sender.
+    /// Carries bytes until either side closes. A full way pushes back on the sender.
     pub(super) async fn carry(self, mut read: OwnedReadHalf, mut write: OwnedWriteHalf) {
         let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY_MAX);
         let reader = async move {
             let mut chunk = vec![0; self.chunk_bytes];
             while let Ok(bytes @ 1..) = read.read(&mut chunk).await {
                 let left = self.accept(bytes);
-                tokio::time::sleep_until(left).await;
                 let due = left + Duration::from_nanos(self.latency.0);
                 if sender.send((due, chunk[..bytes].to_vec())).await.is_err() {
                     break;
                 }
+                tokio::time::sleep_until(left.checked_sub(QUEUE).unwrap_or(left)).await;
             }
         };
         let writer = async move {
