@@ -1,7 +1,9 @@
 //! Cutting the graph into parts.
 
+pub(crate) mod cluster;
 pub(crate) mod multilevel;
 pub(crate) mod streaming;
+pub(crate) mod undirected;
 
 use crate::csc::Adjacency;
 use crate::error::ImportError;
@@ -27,17 +29,19 @@ pub(crate) fn partition(
     if parts == 1 {
         return Ok(Partition { part: vec![0; graph.vertices()], method: "one part" });
     }
+    let simple = undirected::simple(graph)?;
     let multilevel = match partitioner {
         Partitioner::Metis => true,
         Partitioner::Streaming => false,
-        Partitioner::Auto => multilevel::fits(graph, parts, limit),
+        Partitioner::Auto => multilevel::fits(&simple, parts, limit.saturating_sub(graph.bytes())),
     };
     let (part, method) = if multilevel {
         run.begin(Phase::Partition, Total::Open);
-        (multilevel::partition(graph, parts, seed, run)?, "METIS")
+        (multilevel::partition(simple, parts, seed, run)?, "METIS")
     } else {
-        run.begin(Phase::Partition, Total::Items(streaming::PASSES * graph.vertices() as u64));
-        (streaming::partition(graph, parts, run)?, "streaming (LDG, restreamed)")
+        let passes = streaming::PASSES + cluster::PASSES;
+        run.begin(Phase::Partition, Total::Items(passes * graph.vertices() as u64));
+        (streaming::partition(&simple, parts, run)?, "streaming (clusters, then LDG)")
     };
     run.end(Phase::Partition);
     Ok(Partition { part, method })

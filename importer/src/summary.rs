@@ -137,7 +137,8 @@ impl fmt::Display for Summary {
         line("graph", &format!("{} (CSC)", Bytes(self.graph_bytes)))?;
         line("features", &Bytes(self.feature_bytes))?;
         for t in &self.tables {
-            let shape = format!("{} x {:?}, {} a row", t.dim, t.dtype, Bytes(t.row_bytes));
+            let dtype = format!("{:?}", t.dtype).to_lowercase();
+            let shape = format!("{} x {dtype}, {} a row", t.dim, Bytes(t.row_bytes));
             line(
                 "table",
                 &format!("{}: {shape}, {} rows a block, {} blocks", t.name, t.rows_per_block, t.blocks),

@@ -1,5 +1,6 @@
 //! Input that is cut, too long, out of range, hostile or random: a clear error, and nothing left behind.
 
+#[path = "small/inputs.rs"]
 mod inputs;
 
 use inputs::{Home, f32s, features, gzip, i32s, i64s, npy, npz};

@@ -1,5 +1,6 @@
 //! The shipped graphs, imported and compared with their sources row by row.
 
+#[path = "small/inputs.rs"]
 mod inputs;
 
 use inputs::{Dataset, words};
