@@ -1,9 +1,10 @@
 //! Real processes: the built binaries, started and always ended.
 //!
-//! Reading order: wait, binaries, child.
+//! Reading order: wait, binaries, child, cluster.
 
 mod binaries;
 mod child;
+pub mod cluster;
 mod wait;
 
 pub use binaries::binary;

@@ -75,7 +75,7 @@ fn forged_step(world: &mut World) -> Step {
     }
     let mask = match random.below(3) {
         0 => 1,
-        1 => random.next(),
+        1 => random.draw(),
         _ => 0,
     };
     let victim = BlockId(random.below(blocks) as u32);
