@@ -6,7 +6,7 @@ use crate::error::{ImportError, OptionError};
 use crate::numbering::Numbering;
 use crate::options::{BlockSize, ImportOptions};
 use crate::partition::{Partition, edge_cut, partition};
-use crate::progress::{Progress, Run};
+use crate::progress::{Phase, Progress, Run, Total};
 use crate::read::scratch::Scratch;
 use crate::source::{Features, Source, Split};
 use crate::summary::{self, ImportSummary, LabelSummary, SplitSummary, Summary};
@@ -43,7 +43,9 @@ pub fn import(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Su
     let plan = Plan::new(&graph, &cut, &split, &source.features, options, run)?;
     let labels = source.labels.as_deref().map(label_summary);
     let manifest = write_all(&target, name, &mut source, &graph, &split, &plan, run)?;
+    run.begin(Phase::Sync, Total::Open);
     target.commit()?;
+    run.end(Phase::Sync);
     let (parts, tables) = summary::layout(&manifest, &vec![true; manifest.parts()]);
     Ok(Summary {
         name: manifest.name.to_string(),
@@ -99,7 +101,7 @@ fn settle_split(source: &mut Source, options: &ImportOptions) -> Split {
 fn label_summary(labels: &[i64]) -> LabelSummary {
     LabelSummary {
         labelled: labels.iter().filter(|&&label| label >= 0).count() as u64,
-        classes: labels.iter().max().map_or(0, |&highest| (highest + 1).max(0) as u64),
+        classes: labels.iter().max().map_or(0, |&highest| highest.max(-1).saturating_add(1) as u64),
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Phase {
     BlockSize,
     Features,
     Graph,
+    /// Everything goes to the disk.
+    Sync,
     Digest,
     Verify,
 }
@@ -32,6 +34,7 @@ impl Phase {
             Phase::BlockSize => "block size",
             Phase::Features => "features",
             Phase::Graph => "graph",
+            Phase::Sync => "sync",
             Phase::Digest => "digest",
             Phase::Verify => "verify",
         }

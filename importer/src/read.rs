@@ -12,11 +12,13 @@ pub(crate) mod scratch;
 pub(crate) mod text;
 pub(crate) mod vertices;
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Place, ReadError};
 use crate::options::{ImportOptions, Input};
 use crate::progress::Run;
 use crate::source::Source;
 use scratch::Scratch;
+use std::fs::File;
+use std::path::Path;
 
 /// Opens whatever the options name.
 pub(crate) fn open(
@@ -31,4 +33,14 @@ pub(crate) fn open(
             None => Ok(folder::open(path, options, scratch, run)?),
         },
     }
+}
+
+/// Opens a regular file. Anything else, such as a pipe, could block for ever or not be read twice.
+pub(crate) fn open_file(path: &Path, place: &Place) -> Result<File, ReadError> {
+    let metadata = std::fs::metadata(path).map_err(ReadError::io(place))?;
+    if !metadata.is_file() {
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file");
+        return Err(ReadError::Io { place: place.clone(), source });
+    }
+    File::open(path).map_err(ReadError::io(place))
 }

@@ -13,7 +13,8 @@ use rudder_topology::VertexId;
 /// Windows that are sampled at most.
 const WINDOWS_MAX: usize = 8;
 
-/// Samples windows of minibatches over `train` (original ids) and weighs all block sizes over them.
+/// Samples windows of minibatches over `train` (original ids; over all vertices if it is empty) and weighs all block
+/// sizes over them.
 pub(crate) fn weigh(
     graph: &Adjacency,
     numbering: &Numbering,
@@ -24,7 +25,10 @@ pub(crate) fn weigh(
 ) -> Result<TradeOff, ImportError> {
     let csc = graph.csc()?;
     let mut trade_off = TradeOff::new(row_bytes);
-    let seeds = shuffled(train, options);
+    let seeds = match train {
+        [] => shuffled(&numbering.original, options),
+        train => shuffled(train, options),
+    };
     let minibatches: Vec<&[VertexId]> =
         seeds.chunks(options.seeds as usize).take(WINDOWS_MAX * WINDOW).collect();
     let mut sampler = Sampler::new(options.fanout.clone());

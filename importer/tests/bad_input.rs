@@ -248,6 +248,25 @@ fn spoiled_ogb_files_are_named() {
 }
 
 #[test]
+fn pipes_and_directories_are_no_arrays() {
+    for name in ["edges.npy", "features.npz", "edges.tsv"] {
+        let home = spoiled(vec![("edges.npy", vec![])]);
+        std::fs::create_dir(home.input().join(name)).unwrap();
+        assert!(home.import().is_err(), "{name}");
+        std::fs::remove_dir(home.input().join(name)).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            home.input().join(name),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        assert!(home.import().is_err(), "{name}");
+    }
+}
+
+#[test]
 fn a_cancelled_import_leaves_nothing() {
     let home = spoiled(vec![]);
     let mut options = home.options();

@@ -347,7 +347,7 @@ fn progress_passes_the_phases_in_order() {
     let mut recorded = Recorded::default();
     import(&options, &mut recorded).unwrap();
     use Phase::{BlockSize as Weigh, Edges, Features, Graph, Order, Partition, Unpack};
-    assert_eq!(recorded.phases, [Unpack, Edges, Partition, Order, Weigh, Graph, Features]);
+    assert_eq!(recorded.phases, [Unpack, Edges, Partition, Order, Weigh, Graph, Features, Phase::Sync]);
 }
 
 /// Cancels when a phase begins.

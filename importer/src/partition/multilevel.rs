@@ -49,7 +49,8 @@ pub(crate) fn partition(
 }
 
 /// Runs METIS on a thread of its own, so that a run can be cancelled meanwhile: METIS itself cannot be stopped, its
-/// thread is left to end by itself.
+/// thread is left to end by itself. While it runs it catches the process's SIGABRT and SIGTERM: an import that is
+/// terminated just then leaves its partial directory, which the next import to the same target removes.
 fn solve(
     starts: Vec<i32>,
     neighbours: Vec<i32>,

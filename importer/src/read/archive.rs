@@ -3,6 +3,7 @@
 use crate::error::{Place, ReadError};
 use crate::progress::Run;
 use crate::read::array::{Array, Bytes};
+use crate::read::open_file;
 use crate::read::scratch::Scratch;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -94,7 +95,7 @@ impl Archive {
 
 fn unzip(file: &Path) -> Result<ZipArchive<BufReader<File>>, ReadError> {
     let place = Place::file(file);
-    let opened = File::open(file).map_err(ReadError::io(&place))?;
+    let opened = open_file(file, &place)?;
     ZipArchive::new(BufReader::new(opened)).map_err(|error| refused(&place, error))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{At, Place, ReadError};
 use crate::progress::Run;
+use crate::read::open_file;
 use rudder_graph::npy::{NpyError, NpyHeader, NpyType, PREAMBLE_BYTES};
 use std::fs::File;
 use std::io::Read;
@@ -29,7 +30,7 @@ const CHUNK_ELEMENTS: u64 = 1 << 15;
 impl Array {
     pub(crate) fn file(path: &Path) -> Result<Array, ReadError> {
         let place = Place::file(path);
-        let file = File::open(path).map_err(ReadError::io(&place))?;
+        let file = open_file(path, &place)?;
         let len = file.metadata().map_err(ReadError::io(&place))?.len();
         Array::open(place, Bytes { file, start: 0, len })
     }

@@ -23,6 +23,7 @@ use crate::read::rows::{self, SparseArrays};
 use crate::read::scratch::Scratch;
 use crate::read::vertices::{self, SPLIT_CODES};
 use crate::source::{EdgeSource, Features, Source};
+use rudder_graph::Dtype;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,9 @@ pub(crate) fn open(
     let folder = Folder::open(directory)?;
     let mut reader = Reader { folder, scratch, run, notes: Vec::new() };
     let (vertices, features) = reader.features(options)?;
+    if features.dtype == Dtype::Bf16 {
+        reader.notes.push("features of type uint16 are declared bf16".to_owned());
+    }
     let edges = if is_file { reader.text(path, vertices)? } else { reader.edges(vertices)? };
     let labels = reader.labels(vertices)?;
     let split = reader.split(vertices)?;
@@ -200,7 +204,12 @@ impl Reader<'_, '_> {
             }
         }
         let [train, valid, test] = lists;
-        let Some(train) = train else { return Ok(None) };
+        let Some(train) = train else {
+            if valid.is_some() || test.is_some() {
+                self.notes.push("a split without a training set was left out".to_owned());
+            }
+            return Ok(None);
+        };
         let split =
             crate::source::Split { train, valid: valid.unwrap_or_default(), test: test.unwrap_or_default() };
         Ok(Some(split))

@@ -1,8 +1,8 @@
 //! Lines of text files, gzipped or not, each at most a stated number of bytes long.
 
 use crate::error::{LineProblem, Place, ReadError};
+use crate::read::open_file;
 use flate2::read::MultiGzDecoder;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl Lines {
     /// Opens a file; whether it is gzipped is seen from its first bytes.
     pub(crate) fn open(file: &Path, line_bytes_max: usize) -> Result<Lines, ReadError> {
         let failed = || ReadError::io(&Place::file(file));
-        let mut opened = File::open(file).map_err(failed())?;
+        let mut opened = open_file(file, &Place::file(file))?;
         let mut magic = Vec::new();
         opened.by_ref().take(2).read_to_end(&mut magic).map_err(failed())?;
         opened.seek(SeekFrom::Start(0)).map_err(failed())?;
