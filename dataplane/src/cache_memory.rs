@@ -5,6 +5,8 @@
 //! descriptor, punch holes or change its size; trainers get the descriptor by `SCM_RIGHTS`. It has no name, so
 //! nothing is left over after a crash.
 
+mod available;
+
 use rudder_topology::{Bytes, ChunkId};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -119,11 +121,18 @@ impl CacheMemory {
     }
 
     fn allocate(sizes: &[u64], pages: Pages) -> Result<Self, CacheMemoryError> {
+        // Shared memory has no bound of its own: fallocate would go on until the kernel kills somebody.
+        let total = Bytes(sizes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)));
+        if pages == Pages::Normal
+            && let Some(allocated) = available::bytes().filter(|&available| available < total.0).map(Bytes)
+        {
+            return Err(CacheMemoryError::NoMemory { bytes: total, allocated });
+        }
         let mut memory = CacheMemory { chunks: Vec::new(), mappings: Vec::new(), pages };
         for &bytes in sizes {
             let (fd, mapping) = chunk(bytes, pages).map_err(|(call, errno)| match errno {
                 Errno::NOSPC | Errno::NOMEM => CacheMemoryError::NoMemory {
-                    bytes: Bytes(sizes.iter().sum()),
+                    bytes: total,
                     allocated: memory.bytes(),
                 },
                 errno => CacheMemoryError::System { call, errno },

@@ -114,3 +114,7 @@ fn object_type(kind: CoreObject) -> ObjectType {
         CoreObject::Pu => ObjectType::PU,
     }
 }
+
+#[cfg(test)]
+#[path = "cores_tests.rs"]
+mod tests;

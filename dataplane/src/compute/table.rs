@@ -5,7 +5,7 @@ use crate::cache_memory::CacheMemory;
 use crate::transfer::{
     Arrived, Completion, Destination, InvalidRequest, ProtocolError, TransferError, TransferItem, TransferRequest,
 };
-use rudder_client::frames::{FETCH_ITEMS_MAX, FailReason, Header, Last};
+use rudder_client::frames::{FETCH_ITEMS_MAX, FailReason, Header, Last, PAYLOAD_BYTES_MAX};
 use rudder_graph::{BlockPlace, Class, PartitionBook};
 use rudder_topology::{Generation, NodeId, TransferId};
 use std::collections::HashMap;
@@ -84,7 +84,11 @@ impl Table {
                 .block(item.rows.block)
                 .filter(|place| item.rows.mask != 0 && item.rows.mask & !place.full_mask() == 0)
                 .ok_or(InvalidRequest::UnknownRows { item: number })?;
-            bytes += u64::from(item.rows.rows()) * u64::from(place.row_bytes);
+            let item_bytes = u64::from(item.rows.rows()) * u64::from(place.row_bytes);
+            if item_bytes > PAYLOAD_BYTES_MAX as u64 {
+                return Err(InvalidRequest::TooLarge { bytes_max: PAYLOAD_BYTES_MAX as u64 });
+            }
+            bytes += item_bytes;
             let rows_end = (64 - item.rows.mask.leading_zeros()) as usize;
             if let Destination::Slot { chunk, offset } = item.to
                 && !self.cache.contains(chunk, offset, rows_end * place.row_bytes as usize)

@@ -66,7 +66,13 @@ struct Receiver {
     file: Option<Incoming>,
 }
 
-struct Incoming {
+enum Incoming {
+    /// The very file is in its place already.
+    There(PutBegin),
+    Coming(Coming),
+}
+
+struct Coming {
     begin: PutBegin,
     file: File,
     partial: PathBuf,
@@ -110,8 +116,9 @@ impl Receiver {
         self.file = None;
         let place = self.root.join(begin.file.relative_path(begin.part));
         if digest_of(&place).ok() == Some((begin.size_bytes, begin.digest)) {
-            self.published(&begin.file);
-            return Ok(begin.size_bytes);
+            let size_bytes = begin.size_bytes;
+            self.file = Some(Incoming::There(begin));
+            return Ok(size_bytes);
         }
         let failed = |error: io::Error| write_failed(&place, &error);
         let parent = place.parent().unwrap_or(&self.root);
@@ -135,12 +142,12 @@ impl Receiver {
         if begin.size_bytes - have_bytes > room.f_bavail.saturating_mul(room.f_frsize) {
             return Err(PutError::NoRoom);
         }
-        self.file = Some(Incoming { begin, file, partial, place, have_bytes });
+        self.file = Some(Incoming::Coming(Coming { begin, file, partial, place, have_bytes }));
         Ok(have_bytes)
     }
 
     fn chunk(&mut self, offset: u64, bytes: &[u8]) -> Result<(), PutError> {
-        let incoming = self.file.as_mut().ok_or(PutError::Order)?;
+        let Some(Incoming::Coming(incoming)) = &mut self.file else { return Err(PutError::Order) };
         if offset != incoming.have_bytes || incoming.begin.size_bytes - offset < bytes.len() as u64 {
             return Err(PutError::Offset);
         }
@@ -150,7 +157,14 @@ impl Receiver {
     }
 
     fn end(&mut self) -> Result<u64, PutError> {
-        let Incoming { begin, file, partial, place, have_bytes } = self.file.take().ok_or(PutError::Order)?;
+        let coming = match self.file.take().ok_or(PutError::Order)? {
+            Incoming::Coming(coming) => coming,
+            Incoming::There(begin) => {
+                self.published(&begin.file);
+                return Ok(begin.size_bytes);
+            }
+        };
+        let Coming { begin, file, partial, place, have_bytes } = coming;
         if have_bytes != begin.size_bytes {
             return Err(PutError::Offset);
         }
