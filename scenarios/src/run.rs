@@ -17,6 +17,7 @@ mod netns;
 mod once;
 pub mod probe;
 mod process;
+mod stale;
 mod workload;
 
 pub use links::LinkError;
@@ -106,8 +107,9 @@ pub fn run(
 ) -> Result<Report, RunError> {
     let dataset = dataset::prepare(scenario, &options.work, importer)?;
     let workload = Workload::sample(scenario, &dataset);
+    stale::remove_folders(&std::env::temp_dir());
     let folder = tempfile::Builder::new()
-        .prefix("rudder-")
+        .prefix(&stale::prefix())
         .tempdir()
         .map_err(|source| RunError::Folder { path: std::env::temp_dir(), source })?;
     let shape = LinkShape {
@@ -177,6 +179,7 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
         dataset: dataset.directory().to_owned(),
         parts: dataset.book().parts() as u32,
         cache: Bytes((remote_bytes as f64 * cluster.cache_share) as u64).max(Bytes(block)),
+        block: Bytes(block),
     };
     for node in 0..cluster.storage_nodes as usize {
         let directory = places.storage_directory(node);

@@ -18,6 +18,8 @@ pub(super) struct Places {
     pub dataset: PathBuf,
     pub parts: u32,
     pub cache: Bytes,
+    /// A full block.
+    pub block: Bytes,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +66,7 @@ impl Places {
                 ..DatasetSpec::default()
             }],
             default_link: Some(link),
-            limits: limits(scenario),
+            limits: limits(scenario, self.block),
             ..ClusterSpec::default()
         }
     }
@@ -102,17 +104,20 @@ impl Places {
     }
 }
 
-/// In flight on a link: what it carries in this time. More would only queue before the link, and hold up demand
-/// and gradients behind prefetched rows.
-const IN_FLIGHT: Nanos = Nanos::from_millis(10);
+/// In flight towards a compute node: what its link carries in this time. More would only queue before the link, and
+/// hold up demand and gradients behind prefetched rows.
+const IN_FLIGHT: Nanos = Nanos::from_millis(6);
 
-fn limits(scenario: &Scenario) -> LimitsSpec {
-    let carried = scenario.cluster.bandwidth.0 as f64 * IN_FLIGHT.as_secs_f64();
-    let round_trip = scenario.cluster.bandwidth.0 as f64 * scenario.cluster.latency.as_secs_f64() * 2.0;
-    let link = Bytes((carried + round_trip) as u64).clamp(Bytes(32 << 10), Bytes(8 << 20));
+/// Limits that fit the links, as an operator who knows them would set.
+fn limits(scenario: &Scenario, block: Bytes) -> LimitsSpec {
+    let seconds = IN_FLIGHT.as_secs_f64() + 2.0 * scenario.cluster.latency.as_secs_f64();
+    let carried = Bytes((scenario.cluster.bandwidth.0 as f64 * seconds) as u64);
+    let transfer = Bytes(carried.0 / 3).clamp(Bytes(8 << 10), Bytes(256 << 10)).max(block);
+    let node = carried.clamp(Bytes(transfer.0 * 2), Bytes(64 << 20));
     LimitsSpec {
-        link_in_flight_bytes: Some(link.spec_text()),
-        transfer_bytes_max: Some(Bytes(link.0 / 2).min(Bytes(256 << 10)).spec_text()),
+        link_in_flight_bytes: Some(node.spec_text()),
+        node_in_flight_bytes: Some(node.spec_text()),
+        transfer_bytes_max: Some(transfer.spec_text()),
         heartbeat_timeout: scenario.cluster.heartbeat_timeout.map(Nanos::spec_text),
         ..LimitsSpec::default()
     }
@@ -151,6 +156,7 @@ mod tests {
             dataset: "data".into(),
             parts: 3,
             cache: Bytes(4096),
+            block: Bytes(64 << 10),
         };
         for arm in Arm::ALL {
             let text = places.spec(&scenario, arm, &nodes).to_toml().unwrap();

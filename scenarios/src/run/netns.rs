@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::relay::LinkShape;
+use crate::run::stale;
 
 /// Where `ip netns` keeps its namespaces.
 const FOLDER: &str = "/run/netns";
-const PREFIX: &str = "rudder-scenario-";
 /// The interface in each node's namespace.
 pub const INTERFACE: &str = "eth0";
 /// tbf drops what would wait longer than this.
@@ -72,7 +72,7 @@ impl Netns {
     }
 
     fn add(&mut self, suffix: &str) -> Result<String, NetnsError> {
-        let name = format!("{PREFIX}{}-{}-{suffix}", std::process::id(), self.run);
+        let name = format!("{}{}-{suffix}", stale::prefix(), self.run);
         command("ip", &["netns", "add", &name])?;
         self.made.push(name.clone());
         Ok(name)
@@ -118,17 +118,10 @@ fn remove_stale() {
     let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if let Some(name) = name.to_str()
-            && runner_of(name).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-        {
+        if let Some(name) = name.to_str().filter(|name| stale::is_stale(name)) {
             let _ = command("ip", &["netns", "del", name]);
         }
     }
-}
-
-/// The process id in a namespace's name, if the namespace is a scenario's.
-fn runner_of(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
 
 /// Runs several `ip` commands in a namespace.
@@ -192,19 +185,6 @@ fn sent_in(net_dev: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_runner_is_in_the_name() {
-        for (name, runner) in [
-            ("rudder-scenario-123-0-bridge", Some(123)),
-            ("rudder-scenario-7-1-0", Some(7)),
-            ("rudder-scenario-x", None),
-            ("other-123-0", None),
-            ("", None),
-        ] {
-            assert_eq!(runner_of(name), runner, "{name}");
-        }
-    }
 
     #[test]
     fn counters_are_read_from_the_kernels_table() {
