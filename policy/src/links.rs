@@ -2,7 +2,8 @@
 
 use rudder_graph::Class;
 use rudder_topology::{BlockId, Bytes, Generation, Limits, LinkCost, Nanos, NodeId, TransferId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// A storage node, seen over its link.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,9 +44,9 @@ pub struct Links {
     links: BTreeMap<NodeId, Link>,
     /// Replicas per part, cheapest first.
     replicas: Vec<Vec<NodeId>>,
-    pub(crate) transfers: HashMap<TransferId, InFlight>,
+    pub(crate) transfers: FxHashMap<TransferId, InFlight>,
     /// Copies that turned out corrupt or refused.
-    bad: HashSet<(BlockId, NodeId)>,
+    bad: FxHashSet<(BlockId, NodeId)>,
     in_flight_bytes: u64,
     link_max: u64,
     node_max: u64,
@@ -63,8 +64,8 @@ impl Links {
         Links {
             links,
             replicas: parts.iter().map(|part| part.iter().map(|&(node, _)| node).collect()).collect(),
-            transfers: HashMap::new(),
-            bad: HashSet::new(),
+            transfers: FxHashMap::default(),
+            bad: FxHashSet::default(),
             in_flight_bytes: 0,
             link_max: limits.link_in_flight_bytes.0,
             node_max: limits.node_in_flight_bytes.0,

@@ -231,6 +231,40 @@ impl Window {
         .filter_map(|found| Some(UseOf { entry: self.id_of(found.entry)?, position: found.position }))
     }
 
+    /// Rows of a block arrived: the minibatches that lack nothing then are added to `complete`.
+    pub(crate) fn note_arrived(
+        &mut self,
+        block: BlockId,
+        before: u64,
+        now: u64,
+        complete: &mut Vec<EntryId>,
+    ) {
+        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
+        while let Some(&found) = self.uses.get(at as usize) {
+            at = found.next;
+            let Some(entry) = self.entries[found.entry as usize].as_mut() else { continue };
+            let mask = entry.blocks[found.position as usize].mask;
+            if mask & !before != 0 && mask & !now == 0 {
+                entry.missing -= 1;
+                if entry.missing == 0 {
+                    complete.push(EntryId { index: found.entry, serial: entry.serial });
+                }
+            }
+        }
+    }
+
+    /// A block whose rows `valid` were resident was evicted.
+    pub(crate) fn note_evicted(&mut self, block: BlockId, valid: u64) {
+        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
+        while let Some(&found) = self.uses.get(at as usize) {
+            at = found.next;
+            let Some(entry) = self.entries[found.entry as usize].as_mut() else { continue };
+            if entry.blocks[found.position as usize].mask & !valid == 0 {
+                entry.missing += 1;
+            }
+        }
+    }
+
     #[must_use]
     pub fn is_used(&self, block: BlockId) -> bool {
         self.first_use.get(block.index()).is_some_and(|&first| first != NONE)

@@ -7,7 +7,8 @@ use crate::view::{Policy, View};
 use crate::window::{EntryId, Forecast, Phase, Segment};
 use rudder_graph::{BlockRows, Class, PartitionBook};
 use rudder_topology::{BlockId, Generation, NodeId, TableId};
-use std::collections::{HashMap, HashSet, VecDeque};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 mod budget;
@@ -27,18 +28,18 @@ pub(super) struct Traits {
 }
 
 /// How far each segment of a minibatch has been planned.
-type Cursors = HashMap<EntryId, Vec<u32>>;
+type Cursors = FxHashMap<EntryId, Vec<u32>>;
 
 pub(super) struct Arm<O> {
     traits: Traits,
     order: O,
     cursors: Cursors,
     /// Rank of each minibatch in order of time of use; made anew with each batch of events.
-    ranks: HashMap<EntryId, u32>,
+    ranks: FxHashMap<EntryId, u32>,
     /// Blocks whose eviction this plan asks for.
-    evicting: HashSet<BlockId>,
+    evicting: FxHashSet<BlockId>,
     /// Rows that this plan fetches, of blocks that several minibatches use.
-    departing: HashMap<BlockId, u64>,
+    departing: FxHashMap<BlockId, u64>,
     /// Blocks that went, latest last; for arms that speculate.
     gone: VecDeque<BlockId>,
     gone_max: usize,
@@ -61,10 +62,10 @@ impl<O: Order> Arm<O> {
         Arm {
             traits,
             order,
-            cursors: HashMap::new(),
-            ranks: HashMap::new(),
-            evicting: HashSet::new(),
-            departing: HashMap::new(),
+            cursors: FxHashMap::default(),
+            ranks: FxHashMap::default(),
+            evicting: FxHashSet::default(),
+            departing: FxHashMap::default(),
             gone: VecDeque::new(),
             gone_max,
             speculative: VecDeque::new(),

@@ -25,6 +25,11 @@ impl Frequency {
         for rows in blocks {
             let score = &mut self.scores[rows.block.index()];
             let (low, high) = if *score < weight { (*score, weight) } else { (weight, *score) };
+            // Below 2^-24 of it the smaller count is lost in the larger one's rounding.
+            if high - low > 24.0 {
+                *score = high;
+                continue;
+            }
             *score = high + (low - high).exp2().ln_1p() * std::f32::consts::LOG2_E;
         }
     }

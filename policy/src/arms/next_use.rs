@@ -11,7 +11,8 @@ use crate::view::View;
 use crate::window::EntryId;
 use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, SlotId, TableId};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Steps of the log2 use count per doubling.
 const STEPS_PER_DOUBLING: f32 = 4.0;
@@ -24,12 +25,12 @@ enum Home {
 
 pub(super) struct NextUse {
     lists: Lists,
-    homes: HashMap<ListId, Home>,
-    by_entry: HashMap<(TableId, EntryId), ListId>,
+    homes: FxHashMap<ListId, Home>,
+    by_entry: FxHashMap<(TableId, EntryId), ListId>,
     by_likelihood: BTreeMap<(TableId, i32), ListId>,
     lengths: Vec<usize>,
     /// Rank in order of time of use.
-    ranks: HashMap<EntryId, u32>,
+    ranks: FxHashMap<EntryId, u32>,
     /// Minibatches by rank.
     ranked: Vec<EntryId>,
     frequency: Frequency,
@@ -49,11 +50,11 @@ impl NextUse {
     pub fn new(geometry: &Geometry) -> Self {
         NextUse {
             lists: Lists::new(geometry.slots()),
-            homes: HashMap::new(),
-            by_entry: HashMap::new(),
+            homes: FxHashMap::default(),
+            by_entry: FxHashMap::default(),
             by_likelihood: BTreeMap::new(),
             lengths: vec![0; geometry.classes()],
-            ranks: HashMap::new(),
+            ranks: FxHashMap::default(),
             ranked: vec![],
             frequency: Frequency::new(geometry.blocks()),
             slots: geometry.slots(),

@@ -85,13 +85,7 @@ impl Engine {
 
     fn evict(&mut self, block: BlockId, table: TableId) {
         let valid = self.cache.valid(block);
-        let users: Vec<_> = self.window.uses(block).collect();
-        for user in users {
-            let Some(entry) = self.window.entry_mut(user.entry) else { continue };
-            if entry.blocks[user.position as usize].mask & !valid == 0 {
-                entry.missing += 1;
-            }
-        }
+        self.window.note_evicted(block, valid);
         let unused = self.cache.evict(block, table);
         self.statistics.prefetched_wasted += u64::from(unused.count_ones());
         self.statistics.evictions += 1;

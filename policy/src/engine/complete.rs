@@ -65,17 +65,7 @@ impl Engine {
         let mut complete = vec![];
         for rows in &rows {
             let (before, now) = self.cache.arrive(rows.block, rows.mask, prefetched);
-            let users: Vec<_> = self.window.uses(rows.block).collect();
-            for user in users {
-                let Some(entry) = self.window.entry_mut(user.entry) else { continue };
-                let mask = entry.blocks[user.position as usize].mask;
-                if mask & !before != 0 && mask & !now == 0 {
-                    entry.missing -= 1;
-                    if entry.missing == 0 {
-                        complete.push(user.entry);
-                    }
-                }
-            }
+            self.window.note_arrived(rows.block, before, now, &mut complete);
         }
         for entry in complete {
             self.ready_if_complete(entry, &mut reaction.commands);

@@ -73,9 +73,13 @@ impl Budget {
         };
         let replicas = view.links.replicas(part).iter().filter(|&&node| !view.links.is_bad(block, node));
         let links = replicas.filter_map(|&node| self.links.iter().find(|link| link.node == node));
-        let best = links
-            .filter(|link| allowed(link))
-            .min_by_key(|link| view.links.finish_time(link.node, link.taken, bytes))?;
+        let mut allowed = links.filter(|link| allowed(link));
+        let (first, second) = (allowed.next()?, allowed.next());
+        let finish = |link: &&LinkBudget| view.links.finish_time(link.node, link.taken, bytes);
+        let best = match second {
+            None => first,
+            Some(_) => [first].into_iter().chain(second).chain(allowed).min_by_key(finish)?,
+        };
         Some((best.node, view.links.link(best.node)?.up?))
     }
 
