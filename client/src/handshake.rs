@@ -34,7 +34,10 @@ pub enum Security {
 /// Who the dialer claims to be. A certificate must say the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Credential {
-    Node { name: NodeName, generation: Generation },
+    Node {
+        name: NodeName,
+        generation: Generation,
+    },
     Operator,
     /// Reserved for clients without a certificate of their own; nobody accepts one yet.
     Ticket(Vec<u8>),
@@ -238,10 +241,7 @@ fn greet(
     let session = Session {
         send_key,
         recv_key,
-        peer: Peer {
-            name: PeerName::Node(welcome.node.clone()),
-            generation: Some(welcome.generation),
-        },
+        peer: Peer { name: PeerName::Node(welcome.node.clone()), generation: Some(welcome.generation) },
         scope: Scope { dataset: hello.dataset.clone(), verbs: hello.verbs },
     };
     Ok((session, welcome))
@@ -482,7 +482,8 @@ impl<'a> Channel<'a> {
         let [forth, back] = match self {
             Channel::Clear(_) => {
                 let nonces = [dialer_nonce.as_slice(), accepter_nonce].concat();
-                contexts.map(|context| Ok(blake3::derive_key(&format!("rudder data port, {context}"), &nonces)))
+                contexts
+                    .map(|context| Ok(blake3::derive_key(&format!("rudder data port, {context}"), &nonces)))
             }
             Channel::Tls { mut connection, records } => {
                 // Anything that is left would be bytes of the peer that nobody reads.

@@ -66,7 +66,9 @@ pub enum IdentityError {
     Tls(#[from] rustls::Error),
     #[error("the authority's certificate cannot be used: {0}")]
     Authority(#[from] rustls::server::VerifierBuilderError),
-    #[error("`{0}` cannot stand in a certificate: use letters, digits and single inner dashes, with one letter at least")]
+    #[error(
+        "`{0}` cannot stand in a certificate: use letters, digits and single inner dashes, with one letter at least"
+    )]
     Unusable(String),
 }
 

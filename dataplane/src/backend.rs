@@ -33,13 +33,9 @@ pub enum BackendChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// `registered`: whether the kernel took the direct-read buffers; refused where `ulimit -l` is too small.
-    Uring {
-        registered: Registered,
-    },
+    Uring { registered: Registered },
     /// `refused`: what io_uring said, if it was tried.
-    Pread {
-        refused: Option<String>,
-    },
+    Pread { refused: Option<String> },
 }
 
 /// Whether direct reads use buffers that the kernel has pinned.
@@ -52,7 +48,9 @@ pub enum Registered {
 impl std::fmt::Display for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Backend::Uring { registered: Registered::Registered } => f.write_str("io_uring, registered buffers"),
+            Backend::Uring { registered: Registered::Registered } => {
+                f.write_str("io_uring, registered buffers")
+            }
             Backend::Uring { registered: Registered::NotRegistered } => {
                 f.write_str("io_uring, buffers not registered (raise `ulimit -l`)")
             }
@@ -64,7 +62,6 @@ impl std::fmt::Display for Backend {
 
 impl Backend {
     /// Whether this process may use io_uring here.
-    #[must_use]
     pub fn probe() -> Result<(), String> {
         uring::probe().map_err(|error| error.to_string())
     }

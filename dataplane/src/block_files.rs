@@ -95,7 +95,11 @@ pub enum OpenError {
 impl BlockFiles {
     /// Opens what is there of a dataset: `dataset.toml` and any of its parts. A part counts as stored when the
     /// feature files of all tables are there; the rest must then be right.
-    pub fn open(directory: &Path, mode: StorageMode, hot_cache_bytes: Bytes) -> Result<BlockFiles, OpenError> {
+    pub fn open(
+        directory: &Path,
+        mode: StorageMode,
+        hot_cache_bytes: Bytes,
+    ) -> Result<BlockFiles, OpenError> {
         let manifest = parse_manifest(&directory.join("dataset.toml"))?;
         let book = Arc::new(PartitionBook::new(&manifest));
         for number in 0..manifest.tables.len() {
@@ -108,7 +112,8 @@ impl BlockFiles {
         let stored = |part: PartId| {
             manifest.tables.iter().all(|table| directory.join(layout::features(part, &table.name)).exists())
         };
-        let parts: Vec<PartId> = (0..manifest.parts() as u16).map(PartId).filter(|&part| stored(part)).collect();
+        let parts: Vec<PartId> =
+            (0..manifest.parts() as u16).map(PartId).filter(|&part| stored(part)).collect();
         let mode = resolve(mode, &manifest, &parts);
         let mut files = Vec::new();
         for spec in &manifest.tables {
@@ -352,7 +357,12 @@ fn check_features(path: &Path, file: &File, spec: &TableSpec, part: PartId) -> R
         return Err(mismatch(path, "the shape", format!("{shape:?}"), format!("{:?}", header.shape)));
     }
     if header.element.feature_dtype() != Some(spec.dtype) {
-        return Err(mismatch(path, "the element", format!("{:?}", spec.dtype), format!("{:?}", header.element)));
+        return Err(mismatch(
+            path,
+            "the element",
+            format!("{:?}", spec.dtype),
+            format!("{:?}", header.element),
+        ));
     }
     let bytes = file.metadata().map_err(io_error("read", path))?.len();
     header.check_file_bytes(bytes).map_err(npy)

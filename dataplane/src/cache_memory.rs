@@ -17,7 +17,9 @@ use std::ptr::NonNull;
 /// Why the cache's memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheMemoryError {
-    #[error("the cache must hold at least one chunk, and a chunk at least one page: {bytes} in chunks of {chunk_bytes}")]
+    #[error(
+        "the cache must hold at least one chunk, and a chunk at least one page: {bytes} in chunks of {chunk_bytes}"
+    )]
     Size { bytes: Bytes, chunk_bytes: Bytes },
     #[error(
         "not enough memory for a cache of {bytes}: {allocated} could be had; lower `cache_bytes` of the node, or give the machine (or its memory cgroup) more"
@@ -92,7 +94,11 @@ impl CacheMemory {
     }
 
     /// As [`Self::create`], with a say in the pages.
-    pub fn create_with(bytes: Bytes, chunk_bytes: Bytes, pages: PageChoice) -> Result<Self, CacheMemoryError> {
+    pub fn create_with(
+        bytes: Bytes,
+        chunk_bytes: Bytes,
+        pages: PageChoice,
+    ) -> Result<Self, CacheMemoryError> {
         let each = chunk_bytes.0.next_multiple_of(PAGE);
         let count = bytes.0.checked_div(each).unwrap_or(0);
         if count == 0 {
@@ -131,10 +137,9 @@ impl CacheMemory {
         let mut memory = CacheMemory { chunks: Vec::new(), mappings: Vec::new(), pages };
         for &bytes in sizes {
             let (fd, mapping) = chunk(bytes, pages).map_err(|(call, errno)| match errno {
-                Errno::NOSPC | Errno::NOMEM => CacheMemoryError::NoMemory {
-                    bytes: total,
-                    allocated: memory.bytes(),
-                },
+                Errno::NOSPC | Errno::NOMEM => {
+                    CacheMemoryError::NoMemory { bytes: total, allocated: memory.bytes() }
+                }
                 errno => CacheMemoryError::System { call, errno },
             })?;
             memory.chunks.push(fd);

@@ -16,7 +16,10 @@ fn map(fd: impl AsFd, protection: ProtFlags, flags: MapFlags) -> Result<*mut u8,
 #[test]
 fn what_is_written_is_what_a_trainer_reads() {
     let memory = memory();
-    assert_eq!((memory.chunks().len(), memory.bytes(), memory.chunk_bytes(ChunkId(1))), (2, Bytes(4 << 12), Bytes(2 << 12)));
+    assert_eq!(
+        (memory.chunks().len(), memory.bytes(), memory.chunk_bytes(ChunkId(1))),
+        (2, Bytes(4 << 12), Bytes(2 << 12))
+    );
     // SAFETY: nobody else knows of this memory yet.
     unsafe { memory.write_row(ChunkId(1), 4090, b"row") }.expect("written");
     let trainer = map(&memory.chunks()[1], ProtFlags::READ, MapFlags::SHARED).expect("mapped");
@@ -32,7 +35,9 @@ fn what_is_written_is_what_a_trainer_reads() {
 #[test]
 fn nothing_outside_a_chunk_is_touched() {
     let memory = memory();
-    for (chunk, offset, bytes) in [(0, 8192, 1), (0, 8190, 3), (0, u64::MAX, 2), (2, 0, 1), (0, 0, usize::MAX)] {
+    for (chunk, offset, bytes) in
+        [(0, 8192, 1), (0, 8190, 3), (0, u64::MAX, 2), (2, 0, 1), (0, 0, usize::MAX)]
+    {
         assert!(!memory.contains(ChunkId(chunk), offset, bytes), "{chunk} {offset} {bytes}");
     }
     let outside = OutsideCache { chunk: ChunkId(0), offset: 8190, bytes: 3 };
@@ -65,7 +70,8 @@ fn a_trainer_cannot_write() {
     }
     refused("add a seal", rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE).map_err(Into::into));
 
-    let reopened = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let reopened =
+        OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     let reopened = reopened.expect("memfd can be opened again; the seals go with the memory");
     refused("write after reopening", (&reopened).write(b"x").map(drop));
     let writable = map(&reopened, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
@@ -101,14 +107,20 @@ fn sizes_that_make_no_cache_are_refused() {
     }
     let refused = CacheMemory::create(Bytes(1 << 40), Bytes(4096)).expect_err("refused");
     assert_eq!(refused, CacheMemoryError::TooManyChunks);
-    assert_eq!(CacheMemory::create(Bytes(4096), Bytes(1)).expect("a page").chunk_bytes(ChunkId(0)), Bytes(4096));
+    assert_eq!(
+        CacheMemory::create(Bytes(4096), Bytes(1)).expect("a page").chunk_bytes(ChunkId(0)),
+        Bytes(4096)
+    );
 }
 
 #[test]
 fn more_than_the_machine_has_is_refused_before_anything_is_taken() {
     let bytes = Bytes(1 << 55);
     let refused = CacheMemory::create_with(bytes, bytes, PageChoice::Normal).expect_err("refused");
-    assert!(matches!(refused, CacheMemoryError::NoMemory { bytes: Bytes(b), .. } if b == 1 << 55), "{refused}");
+    assert!(
+        matches!(refused, CacheMemoryError::NoMemory { bytes: Bytes(b), .. } if b == 1 << 55),
+        "{refused}"
+    );
     assert!(refused.to_string().contains("lower `cache_bytes`"), "{refused}");
 }
 
@@ -119,10 +131,11 @@ fn memory_that_can_be_had_is_read_from_what_the_kernel_says() {
     for nothing in ["", "MemAvailable:", "MemAvailable: x kB", "MemAvailable: 99999999999999999999 kB"] {
         assert_eq!(available::in_meminfo(nothing), None, "{nothing:?}");
     }
-    assert_eq!(available::in_group("1000\n", "400\n"), Some(600));
-    assert_eq!(available::in_group("1000", "4000"), Some(0));
+    assert_eq!(available::in_group("1000\n", "400\n", ""), Some(600));
+    assert_eq!(available::in_group("1000", "900", "anon 5\ninactive_file 30\nactive_file 20\n"), Some(150));
+    assert_eq!(available::in_group("1000", "4000", "inactive_file x"), Some(0));
     for no_bound in [("max\n", "5"), ("", ""), ("7", "x")] {
-        assert_eq!(available::in_group(no_bound.0, no_bound.1), None, "{no_bound:?}");
+        assert_eq!(available::in_group(no_bound.0, no_bound.1, ""), None, "{no_bound:?}");
     }
     assert_eq!(available::group_path("1:x:/a\n0::/b/c\n"), Some("/b/c"));
 }

@@ -20,7 +20,9 @@ impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Placement::Shared => f.write_str("shared cores, not bound"),
-            Placement::Bound { cpus, numa_nodes } => write!(f, "bound to cpus {cpus:?} of NUMA nodes {numa_nodes:?}"),
+            Placement::Bound { cpus, numa_nodes } => {
+                write!(f, "bound to cpus {cpus:?} of NUMA nodes {numa_nodes:?}")
+            }
         }
     }
 }
@@ -86,7 +88,7 @@ fn cpu_set(topology: &Topology, specs: &[CoreSpec]) -> Result<CpuSet, PlacementE
                 object.cpuset().ok_or_else(missing)?.clone_target()
             }
         };
-        set = set | &named;
+        set |= &named;
     }
     if set.is_empty() {
         return Err(PlacementError::Refused { cpus: Vec::new(), reason: "the set is empty".to_owned() });
@@ -100,7 +102,7 @@ fn cpu_range(topology: &Topology, first: u32, last: u32) -> Option<CpuSet> {
         let unit = topology
             .objects_with_type(ObjectType::PU)
             .find(|unit| unit.os_index() == Some(number as usize))?;
-        set = set | &unit.cpuset()?.clone_target();
+        set |= &unit.cpuset()?.clone_target();
     }
     Some(set)
 }

@@ -20,7 +20,7 @@
 //! before it the slots named in the request belong to the mover, after it never again. Callbacks run on the mover's
 //! thread: they send a message and return.
 //!
-//! Reading order: transfer, cache_memory, backend, cores, block_files, storage, compute.
+//! Reading order: transfer, cache_memory, backend, cores, block_files, storage, compute, probe.
 
 // Mappings, memfd and O_DIRECT buffers need it; each use says why it is sound.
 #![allow(unsafe_code)]
@@ -38,6 +38,7 @@ mod staging;
 pub mod storage;
 
 pub mod compute;
+pub mod probe;
 
 #[cfg(test)]
 #[path = "../tests/support/data.rs"]
@@ -50,6 +51,6 @@ pub use compute::{ComputeConfig, ComputeHandle, ComputeMover, ComputeStats};
 pub use cores::Placement;
 pub use storage::{HotLevel, StorageConfig, StorageHandle, StorageMover, StorageStats};
 pub use transfer::{
-    Arrived, Completion, Destination, InvalidRequest, LossReason, PeerLost, ProtocolError, Stopped, TransferError,
-    TransferItem, TransferRequest,
+    Arrived, Completion, Destination, InvalidRequest, LossReason, PeerLost, ProtocolError, Stopped,
+    TransferError, TransferItem, TransferRequest,
 };

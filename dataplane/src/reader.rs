@@ -49,6 +49,13 @@ impl<I: Io> DirectReader<I> {
         Ok(DirectReader { blocks, io, files, hot: RefCell::new(HotCache::new(hot_bytes)), counters })
     }
 
+    /// Bytes of the named rows.
+    pub(crate) fn bytes(&self, items: &[BlockRows]) -> usize {
+        let row_bytes =
+            |item: &BlockRows| self.blocks.book().block(item.block).map_or(0, |place| place.row_bytes);
+        items.iter().map(|item| item.rows() as usize * row_bytes(item) as usize).sum()
+    }
+
     /// Reads the named rows, packed in order, into `out` from `start` on. `out` is exactly long enough.
     pub(crate) async fn read(
         self: Rc<Self>,
@@ -56,7 +63,7 @@ impl<I: Io> DirectReader<I> {
         mut out: Vec<u8>,
         start: usize,
     ) -> Result<Vec<u8>, Failed> {
-        let wanted = self.from_hot(&items, &mut out, start)?;
+        let wanted = self.serve_hot(&items, &mut out, start)?;
         let reads = plan(&wanted.iter().map(|wanted| wanted.located).collect::<Vec<_>>());
         let out = Rc::new(RefCell::new(out));
         let mut first_failed = None;
@@ -83,7 +90,7 @@ impl<I: Io> DirectReader<I> {
     }
 
     /// Serves what the hot cache holds and returns the rest.
-    fn from_hot(&self, items: &[BlockRows], out: &mut [u8], start: usize) -> Result<Vec<Wanted>, Failed> {
+    fn serve_hot(&self, items: &[BlockRows], out: &mut [u8], start: usize) -> Result<Vec<Wanted>, Failed> {
         let mut hot = self.hot.borrow_mut();
         let mut wanted = Vec::with_capacity(items.len());
         let mut at = start;

@@ -64,7 +64,8 @@ impl Io for UringIo {
     }
 
     async fn buffer(&self, bytes: usize) -> FixedBuf {
-        let class = BUFFERS.iter().map(|&(size, _)| size).find(|&size| size >= bytes).unwrap_or(READ_BYTES_MAX);
+        let class =
+            BUFFERS.iter().map(|&(size, _)| size).find(|&size| size >= bytes).unwrap_or(READ_BYTES_MAX);
         self.pool.next(class).await
     }
 

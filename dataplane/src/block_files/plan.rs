@@ -65,7 +65,8 @@ mod tests {
     use rudder_graph::BlockPlace;
 
     fn located(part: u16, index: u32, block_bytes: u32) -> Located {
-        let place = BlockPlace { table: TableId(0), part: PartId(part), index, rows: 1, row_bytes: block_bytes };
+        let place =
+            BlockPlace { table: TableId(0), part: PartId(part), index, rows: 1, row_bytes: block_bytes };
         Located {
             place,
             offset: 4096 + u64::from(index) * u64::from(block_bytes),
@@ -77,8 +78,7 @@ mod tests {
     fn neighbours_come_together_and_gaps_do_not() {
         let wanted = [located(0, 5, 4096), located(0, 0, 4096), located(0, 1, 4096), located(1, 2, 4096)];
         let reads = plan(&wanted);
-        let summary: Vec<_> =
-            reads.iter().map(|r| (r.part.0, r.offset, r.bytes, r.wanted.clone())).collect();
+        let summary: Vec<_> = reads.iter().map(|r| (r.part.0, r.offset, r.bytes, r.wanted.clone())).collect();
         assert_eq!(
             summary,
             [

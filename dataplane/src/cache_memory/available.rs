@@ -28,13 +28,21 @@ fn in_groups_above(path: &str) -> Option<u64> {
     group
         .ancestors()
         .take_while(|group| group.starts_with(root))
-        .filter_map(|group| in_group(&read(group, "memory.max"), &read(group, "memory.current")))
+        .filter_map(|group| {
+            let files = ["memory.max", "memory.current", "memory.stat"].map(|file| read(group, file));
+            in_group(&files[0], &files[1], &files[2])
+        })
         .min()
 }
 
-/// What a group with these files may still take; `None` where it has no bound.
-pub(super) fn in_group(max: &str, current: &str) -> Option<u64> {
+/// What a group with these files may still take, what it can drop of its page cache included; `None` where it has
+/// no bound.
+pub(super) fn in_group(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;
-    Some(max.saturating_sub(current))
+    let file = |key: &str| -> u64 {
+        stat.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
+    };
+    let droppable = file("inactive_file ").saturating_add(file("active_file "));
+    Some(max.saturating_sub(current.saturating_sub(droppable)))
 }

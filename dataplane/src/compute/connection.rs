@@ -31,7 +31,8 @@ pub(super) async fn run<W: Wire>(
     to_send: mpsc::UnboundedReceiver<Outgoing>,
 ) {
     let heard = Rc::new(Cell::new(Instant::now()));
-    let writer = tokio::task::spawn_local(write(mover.clone(), wire.clone(), Sealer::new(session.send_key), to_send));
+    let writer =
+        tokio::task::spawn_local(write(mover.clone(), wire.clone(), Sealer::new(session.send_key), to_send));
     let watch = tokio::task::spawn_local(watch(mover.clone(), via, heard.clone(), outgoing));
     let reason = read(&mover, via, &wire, Opener::new(session.recv_key), &heard).await;
     mover.lose(via, reason);
@@ -42,7 +43,13 @@ pub(super) async fn run<W: Wire>(
     drop(writer.await);
 }
 
-async fn read<W: Wire>(mover: &Mover, via: Via, wire: &W, mut opener: Opener, heard: &Cell<Instant>) -> LossReason {
+async fn read<W: Wire>(
+    mover: &Mover,
+    via: Via,
+    wire: &W,
+    mut opener: Opener,
+    heard: &Cell<Instant>,
+) -> LossReason {
     let mut staging = Staging::new(STAGING_BYTES);
     loop {
         match staging.fill(wire).await {
@@ -110,7 +117,12 @@ async fn write<W: Wire>(
 }
 
 /// Pings the peer, and gives it up when it is silent.
-async fn watch(mover: Rc<Mover>, via: Via, heard: Rc<Cell<Instant>>, outgoing: mpsc::UnboundedSender<Outgoing>) {
+async fn watch(
+    mover: Rc<Mover>,
+    via: Via,
+    heard: Rc<Cell<Instant>>,
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+) {
     let beat = mover.peer_timeout / 3;
     loop {
         tokio::time::sleep_until(Instant::now() + beat).await;

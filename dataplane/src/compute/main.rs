@@ -70,12 +70,7 @@ impl ThreadMain for Main {
 }
 
 impl Mover {
-    fn command<I: Io>(
-        self: &Rc<Self>,
-        command: Command,
-        io: &I,
-        tasks: &mut tokio::task::JoinSet<()>,
-    ) {
+    fn command<I: Io>(self: &Rc<Self>, command: Command, io: &I, tasks: &mut tokio::task::JoinSet<()>) {
         match command {
             Command::Attach(attachment) => self.attach(*attachment, io, tasks),
             Command::Detach(node) => self.detach(node),

@@ -3,7 +3,8 @@
 use super::Counters;
 use crate::cache_memory::CacheMemory;
 use crate::transfer::{
-    Arrived, Completion, Destination, InvalidRequest, ProtocolError, TransferError, TransferItem, TransferRequest,
+    Arrived, Completion, Destination, InvalidRequest, ProtocolError, TransferError, TransferItem,
+    TransferRequest,
 };
 use rudder_client::frames::{FETCH_ITEMS_MAX, FailReason, Header, Last, PAYLOAD_BYTES_MAX};
 use rudder_graph::{BlockPlace, Class, PartitionBook};
@@ -156,7 +157,9 @@ impl Table {
             match item.to {
                 Destination::Private => transfer.private.get_or_insert_default().extend_from_slice(rows),
                 Destination::Slot { chunk, offset } => {
-                    scatter(&self.cache, item.rows.mask, place, rows, |row_offset| (chunk, offset + row_offset));
+                    scatter(&self.cache, item.rows.mask, place, rows, |row_offset| {
+                        (chunk, offset + row_offset)
+                    });
                 }
             }
         }

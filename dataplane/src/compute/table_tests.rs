@@ -145,10 +145,7 @@ fn frames_that_do_not_answer_the_request_write_nothing() {
 fn requests_that_cannot_be_carried_out_are_refused() {
     let mut f = fixture();
     f.table.admit(request(7, vec![private(0, 1)]), VIA).expect("admitted");
-    let outside = TransferItem {
-        to: Destination::Slot { chunk: ChunkId(2), offset: 0 },
-        ..slot(0, 1, 0)
-    };
+    let outside = TransferItem { to: Destination::Slot { chunk: ChunkId(2), offset: 0 }, ..slot(0, 1, 0) };
     let many = (0..26).map(|_| private(0, 0b1111)).collect();
     for (id, items, expected) in [
         (1, vec![], InvalidRequest::Empty),

@@ -28,7 +28,9 @@ pub(super) enum Reply {
     Short(Frame),
     Rows(RowsReply),
     /// A transfer is over without all its rows: `bytes` of it will not come.
-    Given { bytes: u64 },
+    Given {
+        bytes: u64,
+    },
 }
 
 /// Rows, with room for the header in front.
@@ -72,7 +74,8 @@ pub(super) async fn run<I: Io>(
 ) {
     let Session { send_key, recv_key, peer, scope } = session;
     let heard = Rc::new(Cell::new(Instant::now()));
-    let writer = tokio::task::spawn_local(write(server.clone(), id, wire.clone(), Sealer::new(send_key), to_send));
+    let writer =
+        tokio::task::spawn_local(write(server.clone(), id, wire.clone(), Sealer::new(send_key), to_send));
     let watch = tokio::task::spawn_local(watch(server.clone(), id, heard.clone()));
     let outcome = read(&server, id, &wire, Opener::new(recv_key), &scope, &heard).await;
     match outcome {

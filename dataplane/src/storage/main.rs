@@ -174,7 +174,12 @@ impl<I: Io> Server<I> {
 
     fn accept(self: &Rc<Self>, stream: TcpStream, session: Session, tasks: &mut JoinSet<()>) {
         if session.scope.verbs.permits(Verbs::PUSH) {
-            return push::start(self.config.directory.clone(), self.config.on_pushed.clone(), stream, session);
+            return push::start(
+                self.config.directory.clone(),
+                self.config.on_pushed.clone(),
+                stream,
+                session,
+            );
         }
         if self.connections.borrow().len() >= self.config.connections_max {
             tracing::warn!(peer = %session.peer.name, "refused: as many connections as are taken");
@@ -270,8 +275,11 @@ impl<I: Io> Server<I> {
 
     fn serve_what_may_go(self: &Rc<Self>, tasks: &mut JoinSet<()>) {
         while let Some(queued) = self.pop() {
-            let dataset =
-                self.connections.borrow().get(&queued.link).map(|connection| connection.scope.dataset.clone());
+            let dataset = self
+                .connections
+                .borrow()
+                .get(&queued.link)
+                .map(|connection| connection.scope.dataset.clone());
             let Some(shelf) = dataset.and_then(|dataset| self.shelf(&dataset)) else { continue };
             match serve::mapped(self, &shelf, queued) {
                 None => {}
@@ -288,7 +296,8 @@ impl<I: Io> Server<I> {
         let mut connections = self.connections.borrow_mut();
         let next = self.queue.borrow_mut().pop(|queued| {
             connections.get_mut(&queued.link).is_some_and(|connection| {
-                let paced = connection.bucket.as_mut().map_or(Ok(()), |bucket| bucket.ready(queued.bytes, now));
+                let paced =
+                    connection.bucket.as_mut().map_or(Ok(()), |bucket| bucket.ready(queued.bytes, now));
                 connection.ahead_bytes < AHEAD_BYTES && paced.is_ok()
             })
         })?;

@@ -44,12 +44,8 @@ pub(super) fn start(directory: PathBuf, on_pushed: Option<OnPushed>, stream: Tcp
     let dataset = session.scope.dataset.clone();
     let spawned = std::thread::Builder::new().name("push".to_owned()).spawn(move || {
         let _guard = guard;
-        let mut receiver = Receiver {
-            root: directory.join(dataset.as_str()),
-            dataset,
-            on_pushed,
-            file: None,
-        };
+        let mut receiver =
+            Receiver { root: directory.join(dataset.as_str()), dataset, on_pushed, file: None };
         if let Err(error) = receiver.run(stream, &session) {
             tracing::info!(dataset = %receiver.dataset, %error, "a push ended");
         }

@@ -1,8 +1,8 @@
 //! From a request to frames: rows copied out of the mapping, or read with `O_DIRECT`.
 
+use super::Counters;
 use super::connection::{ConnectionId, Reply, RowsReply, fail};
 use super::main::{Server, Work};
-use super::Counters;
 use crate::backend::Io;
 use crate::block_files::BlockFiles;
 use crate::reader::DirectReader;

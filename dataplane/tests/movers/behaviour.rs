@@ -1,16 +1,16 @@
 //! What movers do, on every backend that runs here.
 
+use crate::data::TestData;
+use crate::support::{PATIENCE, S0, TRANSFER_BYTES, backends, bare_storage, compute, join, shape, storage};
 use rudder_client::frames::{FailReason, Frame, Last};
 use rudder_client::handshake::Verbs;
 use rudder_dataplane::{
-    BackendChoice, Destination, LossReason, TransferError, TransferItem, TransferRequest, Backend,
+    Backend, BackendChoice, Destination, LossReason, TransferError, TransferItem, TransferRequest,
 };
 use rudder_graph::{BlockRows, Class};
 use rudder_topology::{BlockId, ChunkId, Generation, PartId, StorageMode, TransferId};
 use std::io::{Read, Write};
 use std::time::Duration;
-use crate::data::TestData;
-use crate::support::{PATIENCE, S0, backends, bare_storage, compute, join, shape, storage};
 
 fn request(id: u64, class: Class, items: Vec<TransferItem>) -> TransferRequest {
     TransferRequest { id: TransferId(id), node: S0, class, items }
@@ -22,7 +22,8 @@ fn private(rows: BlockRows) -> TransferItem {
 
 /// Every block of every part to a slot of its own, in requests of a few blocks.
 fn all_to_slots(data: &TestData) -> Vec<TransferRequest> {
-    let blocks: Vec<BlockRows> = [PartId(0), PartId(2)].into_iter().flat_map(|part| data.whole_blocks(part)).collect();
+    let blocks: Vec<BlockRows> =
+        [PartId(0), PartId(2)].into_iter().flat_map(|part| data.whole_blocks(part)).collect();
     blocks
         .chunks(7)
         .enumerate()
@@ -45,7 +46,7 @@ fn every_row_arrives_as_stored() {
     for backend in backends() {
         for mode in [StorageMode::Memory, StorageMode::Direct] {
             let storage = storage(&data, mode, backend);
-            let compute = compute(&data.book, backend, PATIENCE);
+            let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
             assert!(matches!(
                 (compute.handle.backend(), backend),
                 (Backend::Uring { .. }, BackendChoice::Uring) | (Backend::Pread { .. }, BackendChoice::Pread)
@@ -69,7 +70,10 @@ fn every_row_arrives_as_stored() {
             }
             let (sent, received) = (storage.stats(), compute.handle.stats());
             assert_eq!(bytes, 133_300);
-            assert_eq!((sent.bytes_demand + sent.bytes_prefetch, received.bytes_demand), (bytes, sent.bytes_demand));
+            assert_eq!(
+                (sent.bytes_demand + sent.bytes_prefetch, received.bytes_demand),
+                (bytes, sent.bytes_demand)
+            );
             assert_eq!(received.bytes_prefetch, sent.bytes_prefetch);
             assert!(received.bytes_protocol > 0 && received.frames_late == 0, "{received:?}");
             assert_eq!(sent.reads > 0, mode == StorageMode::Direct, "{sent:?}");
@@ -86,11 +90,12 @@ fn masks_are_honoured_and_private_rows_come_in_order() {
     for backend in backends() {
         for mode in [StorageMode::Memory, StorageMode::Direct] {
             let storage = storage(&data, mode, backend);
-            let compute = compute(&data.book, backend, PATIENCE);
+            let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
             compute.attach(join(&storage, "c0", &data.manifest.name, Verbs::FETCH));
-            let rows: Vec<BlockRows> = [(40, 0b1), (3, 0b1010_1010), (62, 0b1000_0000), (3, 0b1), (4, 0xffff)]
-                .map(|(block, mask)| BlockRows { block: BlockId(block), mask })
-                .to_vec();
+            let rows: Vec<BlockRows> =
+                [(40, 0b1), (3, 0b1010_1010), (62, 0b1000_0000), (3, 0b1), (4, 0xffff)]
+                    .map(|(block, mask)| BlockRows { block: BlockId(block), mask })
+                    .to_vec();
             // Twice: in direct mode the second time comes out of the hot cache.
             for id in 0..2 {
                 let items = rows.iter().copied().map(private).collect();
@@ -112,7 +117,7 @@ fn a_corrupt_block_is_refused_and_the_rest_is_served() {
     for backend in backends() {
         for mode in [StorageMode::Memory, StorageMode::Direct] {
             let storage = storage(&data, mode, backend);
-            let compute = compute(&data.book, backend, PATIENCE);
+            let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
             compute.attach(join(&storage, "c0", &data.manifest.name, Verbs::FETCH));
             let blocks = |range: std::ops::Range<u32>| {
                 range.map(|block| private(BlockRows { block: BlockId(block), mask: 0xffff })).collect()
@@ -134,7 +139,7 @@ fn what_a_storage_node_lacks_is_refused_with_the_reason() {
     data.remove_part(PartId(2));
     for backend in backends() {
         let storage = storage(&data, StorageMode::Memory, backend);
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let nobody = request(1, Class::Demand, vec![private(BlockRows { block: BlockId(0), mask: 1 })]);
         compute.handle.submit(nobody).expect("running");
         assert_eq!(compute.completion().result.expect_err("nobody"), TransferError::NotAttached);
@@ -155,7 +160,7 @@ fn tiny_socket_buffers_only_make_it_slow() {
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
         let storage = storage(&data, StorageMode::Memory, backend);
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
         // The kernel doubles it and has a minimum: frames of 11 KiB do not fit, so both ends see partial reads and
         // writes and, where they ask without waiting, EAGAIN.
@@ -181,7 +186,7 @@ fn a_vanished_peer_fails_all_its_transfers_and_a_new_one_serves() {
     let root = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let (dialed, mut bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         let item = |block| private(BlockRows { block: BlockId(block), mask: 1 });
@@ -207,7 +212,7 @@ fn a_silent_peer_is_lost_in_time() {
     let root = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
-        let compute = compute(&data.book, backend, Duration::from_millis(60));
+        let compute = compute(&data.book, backend, Duration::from_millis(60), TRANSFER_BYTES);
         let (dialed, bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         let item = private(BlockRows { block: BlockId(0), mask: 1 });
@@ -224,7 +229,7 @@ fn pings_keep_a_quiet_connection() {
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
         let timeout = Duration::from_millis(90);
-        let compute = compute(&data.book, backend, timeout);
+        let compute = compute(&data.book, backend, timeout, TRANSFER_BYTES);
         let (dialed, mut bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         // Ten time-outs' worth of beats, each answered.
@@ -248,7 +253,7 @@ fn a_peer_that_breaks_the_protocol_is_dropped_and_its_bytes_reach_no_slot() {
             ("a request", Frame::Cancel { transfer: TransferId(1) }, &[]),
         ];
         for (what, frame, payload) in wrong {
-            let compute = compute(&data.book, backend, PATIENCE);
+            let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
             let (dialed, mut bare) = bare_storage(&data.manifest.name);
             compute.attach(dialed);
             let rows = BlockRows { block: BlockId(0), mask: 1 };
@@ -274,7 +279,7 @@ fn forged_bytes_end_the_connection() {
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
         // Towards the compute mover.
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let (dialed, bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         bare.socket().write_all(&[0xff; 4096]).expect("sent");
@@ -299,7 +304,7 @@ fn a_cancelled_transfer_completes_once_and_late_rows_are_dropped() {
     let root = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let (dialed, mut bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         let slot = |offset| TransferItem {
@@ -330,7 +335,7 @@ fn stopping_ends_everything_that_is_in_flight() {
     let root = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let (dialed, mut bare) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         let item = private(BlockRows { block: BlockId(0), mask: 1 });
@@ -352,7 +357,7 @@ fn a_later_connection_takes_the_place_of_the_former() {
     let root = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
     for backend in backends() {
-        let compute = compute(&data.book, backend, PATIENCE);
+        let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
         let (dialed, mut old) = bare_storage(&data.manifest.name);
         compute.attach(dialed);
         let item = private(BlockRows { block: BlockId(0), mask: 1 });

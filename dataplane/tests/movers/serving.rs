@@ -1,5 +1,7 @@
 //! The storage mover's side alone: authority, limits, pacing, idle peers, direct fetch and pushes.
 
+use crate::data::TestData;
+use crate::support::{PATIENCE, backends, join, name, shape, storage, storage_config};
 use rudder_client::fetch::{FetchError, Fetcher};
 use rudder_client::frame_stream::{FrameStream, StreamError};
 use rudder_client::frames::{FailReason, Frame};
@@ -8,11 +10,11 @@ use rudder_client::push::{PushError, Pushed, Pusher};
 use rudder_client::put::{PutBegin, PutError, PutFile};
 use rudder_dataplane::{BlockFiles, StorageMover, storage::OnPushed};
 use rudder_graph::{BlockRows, Class};
-use rudder_topology::{BlockId, Bytes, BytesPerSecond, DatasetName, PartId, StorageMode, TableName, TransferId};
+use rudder_topology::{
+    BlockId, Bytes, BytesPerSecond, DatasetName, PartId, StorageMode, TableName, TransferId,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use crate::data::TestData;
-use crate::support::{PATIENCE, backends, join, name, shape, storage, storage_config};
 
 #[test]
 fn a_client_fetches_directly_in_bounded_pieces() {
@@ -71,8 +73,11 @@ fn too_much_at_once_is_refused() {
         let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
         let mut frames = FrameStream::new(dialed.stream, &dialed.session);
         // 63 blocks of 1600 bytes are over 64 KiB.
-        let fetch =
-            Frame::Fetch { transfer: TransferId(1), class: Class::Demand, items: data.whole_blocks(PartId(0)) };
+        let fetch = Frame::Fetch {
+            transfer: TransferId(1),
+            class: Class::Demand,
+            items: data.whole_blocks(PartId(0)),
+        };
         frames.send(&fetch, &[]).expect("sent");
         let reason = FailReason::Overloaded;
         let expected = Frame::Failed { transfer: TransferId(1), item: 0, reason };
@@ -118,7 +123,8 @@ fn a_paced_link_takes_the_time_its_rate_asks_for() {
             let dialed = join(&storage, node, &data.manifest.name, Verbs::FETCH);
             let mut fetcher = Fetcher::new(dialed, Arc::new(data.book.clone()), PATIENCE).expect("a fetcher");
             let start = Instant::now();
-            let bytes = fetcher.fetch_packed(&data.whole_blocks(PartId(0)), Class::Prefetch).expect("fetched");
+            let bytes =
+                fetcher.fetch_packed(&data.whole_blocks(PartId(0)), Class::Prefetch).expect("fetched");
             assert_eq!(bytes.len(), 100_000);
             start.elapsed()
         };
@@ -185,7 +191,8 @@ fn a_push_goes_on_where_it_stopped_and_a_wrong_digest_leaves_nothing() {
     let root = tempfile::tempdir().expect("a directory");
     let target = tempfile::tempdir().expect("a directory");
     let data = TestData::write(root.path(), "d", &shape());
-    let storage = StorageMover::start(storage_config(target.path(), Vec::new(), backends()[0])).expect("started");
+    let storage =
+        StorageMover::start(storage_config(target.path(), Vec::new(), backends()[0])).expect("started");
     let table = TableName::new("feat").expect("a name");
     let file = PutFile::Features { table };
     let path = data.directory.join(file.relative_path(PartId(0)));

@@ -2,8 +2,8 @@
 
 use rudder_graph::npy::{NpyType, Padding, header};
 use rudder_graph::{
-    BlockRows, Dtype, GraphSpec, Manifest, PartitionBook, TableSpec, crc, layout, manifest::FEATURE_DATA_OFFSET,
-    manifest::FORMAT_VERSION, manifest::FileSpec,
+    BlockRows, Dtype, GraphSpec, Manifest, PartitionBook, TableSpec, crc, layout,
+    manifest::FEATURE_DATA_OFFSET, manifest::FORMAT_VERSION, manifest::FileSpec,
 };
 use rudder_topology::{BlockId, DatasetName, PartId, TableId, TableName};
 use std::path::{Path, PathBuf};

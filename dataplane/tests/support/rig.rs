@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The storage node.
 pub const S0: NodeId = NodeId(1);
+/// Payload bytes of a transfer in tests.
+pub const TRANSFER_BYTES: Bytes = Bytes(64 << 10);
 
 /// Backends that run here: io_uring only where the kernel lets it.
 pub fn backends() -> Vec<BackendChoice> {
@@ -69,7 +71,8 @@ pub fn storage(data: &TestData, mode: StorageMode, backend: BackendChoice) -> St
 /// Joins a dialer to a storage mover.
 pub fn join(handle: &StorageHandle, dialer: &str, dataset: &DatasetName, verbs: Verbs) -> Dialed {
     let dialer = dialer.to_owned();
-    let (dialed, (stream, session)) = shake(&dialer, dataset, verbs, |hello, peer| handle.welcome(hello, peer));
+    let (dialed, (stream, session)) =
+        shake(&dialer, dataset, verbs, |hello, peer| handle.welcome(hello, peer));
     handle.accept(stream, session).expect("running");
     dialed
 }
@@ -116,14 +119,19 @@ pub struct Compute {
     pub lost: Receiver<PeerLost>,
 }
 
-pub fn compute(book: &PartitionBook, backend: BackendChoice, peer_timeout: Duration) -> Compute {
+pub fn compute(
+    book: &PartitionBook,
+    backend: BackendChoice,
+    peer_timeout: Duration,
+    transfer_bytes_max: Bytes,
+) -> Compute {
     let cache = Arc::new(CacheMemory::create(Bytes(8 << 20), Bytes(4 << 20)).expect("memory"));
     let config = ComputeConfig {
         cache: cache.clone(),
         book: Arc::new(book.clone()),
         backend,
         cores: Cores::Shared,
-        transfer_bytes_max: Bytes(64 << 10),
+        transfer_bytes_max,
         peer_timeout,
     };
     let (completed, completions) = channel();
