@@ -11,7 +11,7 @@ use crate::partition::cluster;
 use crate::progress::Run;
 
 /// Passes over the vertices, after the clusters.
-pub(crate) const PASSES: u64 = 3;
+pub(crate) const PASSES: u64 = 10;
 
 /// A part may hold this much more than its fair share, in percent.
 const SLACK_PERCENT: u64 = 3;
