@@ -60,6 +60,14 @@ impl CacheIndex {
         self.slot_of(block).map(|slot| &self.slots[slot.index()])
     }
 
+    /// The block's slot with the rows that are resident or in flight in it.
+    #[must_use]
+    pub fn held(&self, block: BlockId) -> Option<(SlotId, u64)> {
+        let slot = self.slot_of(block)?;
+        let held = &self.slots[slot.index()];
+        Some((slot, held.valid | held.in_flight))
+    }
+
     /// The block in a slot.
     #[must_use]
     pub fn block_in(&self, slot: SlotId) -> Option<BlockId> {

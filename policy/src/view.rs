@@ -33,6 +33,6 @@ impl View<'_> {
     /// Rows of `mask` that are neither resident nor in flight.
     #[must_use]
     pub fn absent(&self, block: BlockId, mask: u64) -> u64 {
-        mask & !(self.cache.valid(block) | self.cache.in_flight(block))
+        mask & !self.cache.held(block).map_or(0, |(_, held)| held)
     }
 }

@@ -7,14 +7,16 @@ use crate::view::{Policy, View};
 use crate::window::{EntryId, Forecast, Phase, Segment};
 use rudder_graph::{BlockRows, Class, PartitionBook};
 use rudder_topology::{BlockId, Generation, NodeId, TableId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 mod budget;
+mod evicting;
 mod speculate;
 
 use budget::Budget;
+use evicting::Evicting;
 
 /// What tells arms apart.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +39,7 @@ pub(super) struct Arm<O> {
     /// Rank of each minibatch in order of time of use; made anew with each batch of events.
     ranks: FxHashMap<EntryId, u32>,
     /// Blocks whose eviction this plan asks for.
-    evicting: FxHashSet<BlockId>,
+    evicting: Evicting,
     /// Rows that this plan fetches, of blocks that several minibatches use.
     departing: FxHashMap<BlockId, u64>,
     /// Blocks that went, latest last; for arms that speculate.
@@ -64,7 +66,7 @@ impl<O: Order> Arm<O> {
             order,
             cursors: FxHashMap::default(),
             ranks: FxHashMap::default(),
-            evicting: FxHashSet::default(),
+            evicting: Evicting::default(),
             departing: FxHashMap::default(),
             gone: VecDeque::new(),
             gone_max,
@@ -109,7 +111,7 @@ impl<O: Order> Arm<O> {
             }
             if self.traits.keeps {
                 self.order.place_used(rows.block, view);
-            } else if !self.evicting.contains(&rows.block) {
+            } else if self.has_slot(rows.block, view) {
                 self.order.remove(rows.block, view);
                 self.let_go(rows.block, view);
                 steps.push(Step::Evict { block: rows.block, origin: Origin::Forecast });
@@ -185,13 +187,16 @@ impl<O: Order> Arm<O> {
 
     /// Whether the block has a slot that this plan leaves it.
     fn has_slot(&self, block: BlockId, view: &View) -> bool {
-        self.departing.contains_key(&block)
-            || (view.cache.slot_of(block).is_some() && !self.evicting.contains(&block))
+        view.cache.slot_of(block).is_some_and(|slot| !self.evicting.contains(slot))
+            || self.departing.contains_key(&block)
     }
 
     /// Rows of `mask` that are neither resident nor in flight, once this plan's evictions are done.
     fn absent(&self, block: BlockId, mask: u64, view: &View) -> u64 {
-        let absent = if self.evicting.contains(&block) { mask } else { view.absent(block, mask) };
+        let absent = match view.cache.held(block) {
+            Some((slot, held)) if !self.evicting.contains(slot) => mask & !held,
+            _ => mask,
+        };
         absent & !self.departing.get(&block).copied().unwrap_or(0)
     }
 
@@ -207,7 +212,7 @@ impl<O: Order> Arm<O> {
         self.ranks = forecasts.iter().zip(0..).map(|(forecast, rank)| (forecast.entry, rank)).collect();
         let candidates = self.candidates(&forecasts, view);
         let mut budget = Budget::new(view);
-        for &block in &self.evicting {
+        for &block in self.evicting.blocks() {
             budget.give_slot(block, view);
         }
         let reserved = self.plan_reservations(&candidates, view, &mut budget, steps);
@@ -329,7 +334,9 @@ impl<O: Order> Arm<O> {
 
     /// A step of this plan evicts the block: from here on it counts as gone, though the facts do not show it yet.
     fn let_go(&mut self, victim: BlockId, view: &View) {
-        self.evicting.insert(victim);
+        if let Some(slot) = view.cache.slot_of(victim) {
+            self.evicting.insert(victim, slot);
+        }
         self.rewind(victim, view);
         if self.traits.speculates {
             self.gone.push_back(victim);
