@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let [partitioner, ..] = partitioner {
         options.partitioner = partitioner.parse()?;
     }
-    println!("{}\n", import(&options, &mut Bars::default())?);
-    println!("{}", inspect(Path::new(target), Verify::Checksums, &mut Bars::default())?);
+    println!("{}", import(&options, &mut Bars::default())?);
+    print!("{}", inspect(Path::new(target), Verify::Checksums, &mut Bars::default())?);
     Ok(())
 }

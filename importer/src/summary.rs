@@ -6,7 +6,7 @@ use rudder_topology::Bytes;
 use serde::Serialize;
 use std::fmt;
 
-/// What `rudder import` and `rudder inspect` print.
+/// What `rudder import` and `rudder inspect` print: as text, aligned lines that end with a newline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     pub name: String,
@@ -180,6 +180,6 @@ impl fmt::Display for Summary {
                 line("", &format!("{} parts are not here and were not verified", v.parts_absent))?;
             }
         }
-        write!(f, "{:<12} {}", "digest", self.digest)
+        writeln!(f, "{:<12} {}", "digest", self.digest)
     }
 }
