@@ -32,6 +32,9 @@ pub enum RingError {
     Left { neighbour: Neighbour, source: io::Error },
 }
 
+/// Between attempts to reach a trainer that does not listen yet.
+const RETRY: Duration = Duration::from_millis(20);
+
 /// Who a trainer talks to in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
@@ -85,7 +88,7 @@ impl RingListener {
         }
         let deadline = Instant::now() + time_out;
         let address = peers[(rank.index() + 1) % trainers];
-        let next = connect(address, rank, trainers, time_out)
+        let next = connect(address, rank, trainers, time_out, deadline)
             .map_err(|source| RingError::Next { address, source })?;
         let expected = hello(TrainerRank(((rank.index() + trainers - 1) % trainers) as u32), trainers);
         let previous = self.accept(&expected, deadline).ok_or(RingError::Previous { waited: time_out })?;
@@ -129,13 +132,22 @@ fn hello(rank: TrainerRank, trainers: usize) -> [u8; HELLO_BYTES] {
     hello
 }
 
+/// Trainers start in any order: one that does not listen yet is tried again.
 fn connect(
     address: SocketAddr,
     rank: TrainerRank,
     trainers: usize,
     time_out: Duration,
+    deadline: Instant,
 ) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&address, time_out.max(MINIMUM))?;
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&address, time_out.max(MINIMUM)) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                std::thread::park_timeout(RETRY);
+            }
+            connected => break connected?,
+        }
+    };
     stream.set_write_timeout(Some(time_out.max(MINIMUM)))?;
     stream.write_all(&hello(rank, trainers))?;
     Ok(stream)
