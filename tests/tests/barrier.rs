@@ -4,8 +4,11 @@ use rudder_tests::process::cluster::{Cluster, ClusterOptions, await_steps, finis
 
 const TRAINERS: usize = 8;
 
-/// A window of 6 minibatches of 8 seeds with fanout 4,3 has about 6 x 100 rows of 64 bytes; eight of them, halved.
-const CACHE: &str = "128KiB";
+/// A window is 6 minibatches of about 100 rows of 64 bytes: eight windows are about 300 KB.
+const HALF: &str = "128KiB";
+
+/// Not even the pinned minibatches fit: some pass by the cache.
+const LESS: &str = "64KiB";
 
 fn trainers(cluster: &Cluster, minibatches: &str) -> Vec<rudder_tests::process::Child> {
     let ring = free_addresses(TRAINERS).iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -20,7 +23,7 @@ fn trainers(cluster: &Cluster, minibatches: &str) -> Vec<rudder_tests::process::
 
 #[test]
 fn eight_trainers_behind_a_barrier_go_through() {
-    let cluster = Cluster::start(&ClusterOptions { cache: CACHE.to_owned(), ..ClusterOptions::default() });
+    let cluster = Cluster::start(&ClusterOptions { cache: HALF.to_owned(), ..ClusterOptions::default() });
     for trainer in trainers(&cluster, "25") {
         finishes(trainer);
     }
@@ -28,8 +31,7 @@ fn eight_trainers_behind_a_barrier_go_through() {
 
 #[test]
 fn a_storage_node_that_restarts_does_not_close_the_cycle() {
-    let mut cluster =
-        Cluster::start(&ClusterOptions { cache: CACHE.to_owned(), ..ClusterOptions::default() });
+    let mut cluster = Cluster::start(&ClusterOptions { cache: LESS.to_owned(), ..ClusterOptions::default() });
     let mut running = trainers(&cluster, "40");
     await_steps(&mut running[0], 5);
     cluster.kill_node("s0");
