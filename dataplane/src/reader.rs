@@ -175,3 +175,6 @@ fn note(first: &mut Option<Failed>, outcome: Result<(), Failed>) {
         *first = Some(first.map_or(failed, |known| if known.0 <= failed.0 { known } else { failed }));
     }
 }
+
+#[cfg(test)]
+mod tests;

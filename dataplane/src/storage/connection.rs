@@ -190,7 +190,10 @@ async fn write<I: Io>(
                 server.sent_ahead(id, bytes);
                 continue;
             }
-            Reply::Short(frame) => (sealer.frame(&frame, &[]), 0),
+            Reply::Short(frame) => {
+                server.short_sent(id);
+                (sealer.frame(&frame, &[]), 0)
+            }
             Reply::Rows(RowsReply { frame, mut bytes, payload_crc, class }) => {
                 sealer.seal_in_place(&frame, &mut bytes, payload_crc);
                 let payload_bytes = (bytes.len() - HEADER_BYTES) as u64;

@@ -33,6 +33,8 @@ const AHEAD_BYTES: u64 = 128 << 10;
 /// What the rate limiter lets through at once.
 const BURST: Bytes = Bytes(64 << 10);
 
+/// Refusals and pongs that may wait for one connection.
+const SHORT_REPLIES_MAX: u32 = 4096;
 /// Frame buffers that are kept for the next frames.
 const SPARE_BUFFERS: usize = 8;
 
@@ -60,6 +62,8 @@ struct Connection {
     bucket: Option<TokenBucket>,
     /// Payload bytes between queue and socket.
     ahead_bytes: u64,
+    /// Frames without rows that wait to be sent: rows are bounded by `ahead_bytes`, these by their number.
+    short_waiting: u32,
 }
 
 /// An authorised, checked Fetch.
@@ -215,6 +219,7 @@ impl<I: Io> Server<I> {
             close: Box::new(move || crate::backend::Wire::shutdown(&closer)),
             bucket: rate.map(|rate| TokenBucket::new(rate, BURST, self.now())),
             ahead_bytes: 0,
+            short_waiting: 0,
         };
         self.connections.borrow_mut().insert(id, connection);
         self.count();
@@ -244,9 +249,20 @@ impl<I: Io> Server<I> {
     }
 
     pub(super) fn reply(&self, id: ConnectionId, reply: Reply) {
-        if let Some(connection) = self.connections.borrow().get(&id) {
-            // A writer that is gone takes its connection with it soon.
-            let _ = connection.replies.send(reply);
+        let mut connections = self.connections.borrow_mut();
+        let Some(connection) = connections.get_mut(&id) else { return };
+        connection.short_waiting += u32::from(matches!(reply, Reply::Short(_)));
+        // A writer that is gone takes its connection with it soon.
+        let _ = connection.replies.send(reply);
+        if connection.short_waiting > SHORT_REPLIES_MAX {
+            tracing::warn!(peer = %connection.peer, "asks and does not read the answers: dropped");
+            (connection.close)();
+        }
+    }
+
+    pub(super) fn short_sent(&self, id: ConnectionId) {
+        if let Some(connection) = self.connections.borrow_mut().get_mut(&id) {
+            connection.short_waiting -= 1;
         }
     }
 

@@ -238,3 +238,53 @@ fn a_push_goes_on_where_it_stopped_and_a_wrong_digest_leaves_nothing() {
     let refused = pusher.push(PutFile::Manifest, PartId(0), &other.directory.join("dataset.toml"), |_| {});
     assert!(matches!(refused, Err(PushError::Refused(PutError::Manifest))), "{refused:?}");
 }
+
+#[test]
+fn demand_overtakes_prefetch_that_waits_and_nobody_is_starved() {
+    let root = tempfile::tempdir().expect("a directory");
+    let data = TestData::write(root.path(), "d", &shape());
+    for backend in backends() {
+        let files = BlockFiles::open(&data.directory, StorageMode::Memory, Bytes(0)).expect("opened");
+        let mut config = storage_config(root.path(), vec![files], backend);
+        config.link_rate_max = Some(BytesPerSecond(300_000));
+        let storage = StorageMover::start(config).expect("started");
+        let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
+        let mut frames = FrameStream::new(dialed.stream, &dialed.session);
+        let blocks = data.whole_blocks(PartId(0));
+        // 160 kB of prefetch against a burst of 64 KiB, then one block that a trainer waits for.
+        for id in 0..20 {
+            let items = blocks[id * 3..id * 3 + 5].to_vec();
+            let fetch = Frame::Fetch { transfer: TransferId(id as u64), class: Class::Prefetch, items };
+            frames.send(&fetch, &[]).expect("sent");
+        }
+        let items = blocks[..1].to_vec();
+        frames.send(&Frame::Fetch { transfer: TransferId(99), class: Class::Demand, items }, &[]).expect("sent");
+        let mut order = Vec::new();
+        while order.len() < 21 {
+            match frames.receive().expect("an answer").0 {
+                Frame::Rows { transfer, .. } => order.push(transfer.0),
+                other => panic!("{other:?}"),
+            }
+        }
+        let demand = order.iter().position(|&id| id == 99).expect("served");
+        assert!(demand < 15, "{order:?}");
+        order.remove(demand);
+        assert!(order.is_sorted(), "{order:?}");
+    }
+}
+
+#[test]
+fn who_asks_without_reading_the_answers_is_dropped() {
+    let root = tempfile::tempdir().expect("a directory");
+    let data = TestData::write(root.path(), "d", &shape());
+    for backend in backends() {
+        let storage = storage(&data, StorageMode::Memory, backend);
+        let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
+        socket2::SockRef::from(&dialed.stream).set_recv_buffer_size(1).expect("set");
+        dialed.stream.set_write_timeout(Some(PATIENCE)).expect("set");
+        let mut frames = FrameStream::new(dialed.stream, &dialed.session);
+        // Far more than all the sockets' buffers and the bound hold.
+        let ended = (0..1_000_000).find_map(|_| frames.send(&Frame::Ping, &[]).err());
+        assert!(matches!(ended, Some(StreamError::Closed)), "{ended:?}");
+    }
+}
