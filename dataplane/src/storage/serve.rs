@@ -108,8 +108,8 @@ fn append_mapped(files: &BlockFiles, item: BlockRows, out: &mut Vec<u8>) -> Resu
 pub(super) async fn direct<I: Io>(server: Rc<Server<I>>, shelf: Rc<Shelf<I>>, transfer: Transfer) {
     let mut bytes_left = transfer.bytes.0;
     for (range, bytes) in frames(&shelf.files, &transfer.work.items) {
+        // What a former frame left in the buffer is overwritten: every byte belongs to a row that is read.
         let mut out = server.spare();
-        out.clear();
         out.resize(HEADER_BYTES + bytes, 0);
         let items = transfer.work.items[range.clone()].to_vec();
         match shelf.reader.clone().read(items, out, HEADER_BYTES).await {
