@@ -2,7 +2,7 @@
 
 use crate::block_size::TradeOff;
 use rudder_graph::{Dtype, Manifest};
-use rudder_topology::Bytes;
+use rudder_topology::{Bytes, PartId};
 use serde::Serialize;
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub struct Summary {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartSummary {
-    pub part: u16,
+    pub part: PartId,
     pub vertices: u64,
     pub blocks: u64,
     pub feature_bytes: u64,
@@ -107,7 +107,7 @@ pub(crate) fn layout(manifest: &Manifest, present: &[bool]) -> (Vec<PartSummary>
             bytes += rows * table.row_bytes() as u64;
         }
         PartSummary {
-            part: p as u16,
+            part: PartId(p as u16),
             vertices: rows(&manifest.part_offsets),
             blocks: part_blocks,
             feature_bytes: bytes,
@@ -158,7 +158,12 @@ impl fmt::Display for Summary {
             let size = Bytes(part.feature_bytes);
             line(
                 "",
-                &format!("P{:<5} {:>10} vertices {:>12}{absent}", part.part, part.vertices, size.to_string()),
+                &format!(
+                    "P{:<5} {:>10} vertices {:>12}{absent}",
+                    part.part.0,
+                    part.vertices,
+                    size.to_string()
+                ),
             )?;
         }
         if self.parts.len() > PARTS_SHOWN {

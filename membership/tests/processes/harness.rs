@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What takes longer has failed.
@@ -132,10 +132,8 @@ pub struct Process {
 impl Process {
     /// Waits for a line that starts with `prefix`, among those not yet waited for.
     pub fn expect(&self, prefix: &str) -> String {
-        let deadline = Instant::now() + DEADLINE;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
+            let Ok(line) = self.lines.recv_timeout(DEADLINE) else {
                 panic!("{} never said `{prefix}`, but: {:?}", self.name, self.seen.borrow());
             };
             self.seen.borrow_mut().push(line.clone());
