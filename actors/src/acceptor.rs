@@ -70,9 +70,11 @@ impl Acceptor {
                     // A stopped mover closes the connection by dropping it.
                     let _ = port.handle.accept(stream, session);
                 }
-                Err(HandshakeError::Closed) => {
-                    tracing::debug!(%from, "data port: closed during the handshake")
-                }
+                // A compute node that waits for a push, or a probe: told often, and no news.
+                Err(
+                    error @ (HandshakeError::Closed
+                    | HandshakeError::WasRefused(Refusal::UnknownDataset | Refusal::Stopping)),
+                ) => tracing::debug!(%from, %error, "data port: no session"),
                 Err(error) => tracing::warn!(%from, %error, "data port: a connection was refused"),
             }
         });

@@ -4,6 +4,7 @@
 use ractor::RpcReplyPort;
 use rudder_policy::step::{AnnounceRefusal, TrainerId};
 use rudder_topology::{MinibatchId, TableId};
+use std::sync::Arc;
 
 /// The minibatch is not in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +26,8 @@ pub enum PredictorMessage {
     Announce {
         trainer: TrainerId,
         minibatch: MinibatchId,
-        tables: Vec<(TableId, Vec<u32>)>,
+        /// Shared with the connection, which may have to say it again.
+        tables: Arc<[(TableId, Vec<u32>)]>,
         reply: RpcReplyPort<Result<(), AnnounceRefusal>>,
     },
     Want {

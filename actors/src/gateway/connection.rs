@@ -15,6 +15,7 @@ use rudder_topology::{MinibatchId, TableId};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -38,7 +39,7 @@ enum Ended {
     #[error("the trainer's process is gone")]
     ProcessGone,
     #[error("the socket failed: {0}")]
-    Socket(#[from] io::Error),
+    Socket(io::Error),
     #[error("the trainer broke the protocol: {0}")]
     Frame(#[from] FrameError),
     #[error("the trainer sent something else than a hello first")]
@@ -55,6 +56,18 @@ enum Ended {
     Loop(#[from] CallError),
     #[error("the node is stopping")]
     Stopping,
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // A process that dies leaves what it had not read.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Ended::Closed
+            }
+            _ => Ended::Socket(error),
+        }
+    }
 }
 
 /// Serves a trainer from its hello on.
@@ -207,7 +220,7 @@ async fn take(message: ToNode, dataset: &Dataset, trainer: TrainerId, outbox: &O
             return Ok(());
         }
         ToNode::Announce { minibatch, tables } => {
-            let tables = tables.into_iter().map(|rows| (rows.table, rows.rows)).collect();
+            let tables: Arc<[_]> = tables.into_iter().map(|rows| (rows.table, rows.rows)).collect();
             (minibatch, announce(dataset, trainer, minibatch, tables).await?)
         }
         ToNode::Want { minibatch } => {
@@ -231,7 +244,7 @@ async fn announce(
     dataset: &Dataset,
     trainer: TrainerId,
     minibatch: MinibatchId,
-    tables: Vec<(TableId, Vec<u32>)>,
+    tables: Arc<[(TableId, Vec<u32>)]>,
 ) -> Result<Option<Refusal>, Ended> {
     let mut calls = 0;
     let answer = loop {
@@ -275,9 +288,7 @@ async fn ask<R>(
 /// The next frame. A hello of another protocol version is `Ok(Err(refusal))`.
 async fn read_frame(from: &mut (impl AsyncReadExt + Unpin)) -> Result<Result<ToNode, Refusal>, Ended> {
     let mut field = [0; 4];
-    if let Err(error) = from.read_exact(&mut field).await {
-        return Err(if error.kind() == io::ErrorKind::UnexpectedEof { Ended::Closed } else { error.into() });
-    }
+    from.read_exact(&mut field).await?;
     let length = trainer_protocol::frame_length(field)? as u64;
     let mut frame = Vec::new();
     while (frame.len() as u64) < length {
