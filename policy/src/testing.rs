@@ -61,7 +61,7 @@ pub struct World {
     /// Where ready minibatches were said to be.
     pub ready: BTreeMap<Key, Told>,
     pub failed: Vec<Key>,
-    pub generation: u64,
+    pub generation: Generation,
     limits: Limits,
 }
 
@@ -106,7 +106,7 @@ impl World {
             announced: BTreeMap::new(),
             ready: BTreeMap::new(),
             failed: vec![],
-            generation: 1,
+            generation: Generation(1),
             limits,
         };
         for node in 0..parts {
@@ -141,8 +141,8 @@ impl World {
     }
 
     pub fn link_up(&mut self, node: NodeId) {
-        self.generation += 1;
-        let reaction = self.engine.link_up(node, Generation(self.generation), self.now_ns);
+        self.generation.0 += 1;
+        let reaction = self.engine.link_up(node, self.generation, self.now_ns);
         self.react(reaction);
     }
 

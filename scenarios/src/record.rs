@@ -56,19 +56,19 @@ pub enum Side {
 
 /// A node's statistics are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the statistics of {node} have no count `{key}`")]
+#[error("the statistics of {process} have no count `{key}`")]
 pub struct CounterError {
-    pub node: String,
+    pub process: String,
     pub key: &'static str,
 }
 
 impl Counters {
-    /// Adds the counters of one node, from the statistics it prints when it stops.
-    pub fn add(&mut self, node: &str, side: Side, statistics: &Value) -> Result<(), CounterError> {
+    /// Adds the counters of one node's process, from the statistics it prints when it stops.
+    pub fn add(&mut self, process: &str, side: Side, statistics: &Value) -> Result<(), CounterError> {
         let count = |key: &'static str| {
             let nested = |table: &str| statistics.get(table).and_then(|table| table.get(key));
             let found = statistics.get(key).or_else(|| nested("storage")).or_else(|| nested("compute"));
-            found.and_then(Value::as_u64).ok_or_else(|| CounterError { node: node.to_owned(), key })
+            found.and_then(Value::as_u64).ok_or_else(|| CounterError { process: process.to_owned(), key })
         };
         match side {
             Side::Storage => {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((counters.bytes_moved(), counters.bytes_protocol), (6, 6));
         for wrong in [json!({}), json!(null), json!({"bytes_demand": -1}), json!({"bytes_demand": "1"})] {
             let error = counters.add("s2", Side::Storage, &wrong).unwrap_err();
-            assert_eq!((error.node.as_str(), error.key), ("s2", "bytes_demand"));
+            assert_eq!((error.process.as_str(), error.key), ("s2", "bytes_demand"));
         }
         assert!(counters.add("c0", Side::Compute, &storage).is_err());
     }
