@@ -183,6 +183,60 @@ fn unix_ns() -> u64 {
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Heard(Vec<Event>);
+
+    impl Sink for Heard {
+        fn event(&mut self, event: &Event) {
+            self.0.push(event.clone());
+        }
+    }
+
+    fn bound(length: Length) -> TrainerOptions {
+        let rank = rudder_topology::TrainerRank(0);
+        TrainerOptions {
+            job: JobId(0),
+            dataset: "no/such/dataset".into(),
+            load: Load::Bound,
+            trace: TraceSpec { seed: 1, rank, world: 1, seeds: 1, fanout: vec![1] },
+            window: 1,
+            length,
+            compute: Duration::ZERO,
+            verify: Verify::Nothing,
+            ring: None,
+            time_out: Duration::from_secs(5),
+        }
+    }
+
+    #[test]
+    fn a_bound_trainer_needs_no_data_and_waits_for_none() {
+        let mut heard = Heard::default();
+        let finished = run(&bound(Length::Minibatches(3)), &Stop::default(), &mut heard).unwrap();
+        assert_eq!(finished.minibatches, 3);
+        assert!(matches!(heard.0.first(), Some(Event::Started { .. })));
+        assert_eq!(heard.0.last(), Some(&Event::Finished(finished)));
+        let steps: Vec<_> = heard
+            .0
+            .iter()
+            .filter_map(|e| if let Event::Step(step) = e { Some(step) } else { None })
+            .collect();
+        assert_eq!(steps.iter().map(|step| step.minibatch.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(steps.iter().all(|step| step.wait_ns == 0 && step.rows == 0));
+    }
+
+    #[test]
+    fn failures_are_events_too() {
+        let stop = Stop::default();
+        stop.raise();
+        let mut heard = Heard::default();
+        let stopped = run(&bound(Length::Minibatches(3)), &stop, &mut heard);
+        assert!(matches!(stopped, Err(TrainerError::Stopped)));
+        assert!(matches!(heard.0.last(), Some(Event::Failed { .. })));
+        // Counting epochs needs the graph.
+        let unknown = run(&bound(Length::Epochs(1)), &Stop::default(), &mut heard);
+        assert!(matches!(unknown, Err(TrainerError::Dataset(_))));
+    }
+
     #[test]
     fn peers_are_addresses_in_order() {
         assert_eq!(parse_peers("127.0.0.1:1, [::1]:2").unwrap().len(), 2);
