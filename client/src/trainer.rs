@@ -225,7 +225,7 @@ impl Client {
             let mut frame = vec![];
             ToNode::Want { minibatch }.encode(&mut frame);
             if let Err(error) = self.connection.send(&frame, deadline) {
-                self.reopen(error, deadline)?;
+                self.reopen_for(minibatch, error, start, deadline)?;
             }
         }
         loop {
@@ -238,8 +238,25 @@ impl Client {
                     return Err(ClientError::TimeOut { minibatch, waited: start.elapsed() });
                 }
                 Ok(None) => {}
-                Err(error) => self.reopen(error, deadline)?,
+                Err(error) => self.reopen_for(minibatch, error, start, deadline)?,
             }
+        }
+    }
+
+    /// As [`Self::reopen`], for who waits for a minibatch: a node that is not back by the deadline is a minibatch
+    /// that is not ready, and the next call tries again.
+    fn reopen_for(
+        &mut self,
+        minibatch: MinibatchId,
+        error: io::Error,
+        start: Instant,
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        match self.reopen(error, deadline) {
+            Err(ClientError::Broken { .. }) if Instant::now() >= deadline => {
+                Err(ClientError::TimeOut { minibatch, waited: start.elapsed() })
+            }
+            outcome => outcome,
         }
     }
 
