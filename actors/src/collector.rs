@@ -32,6 +32,7 @@ impl Collection {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let age = |report: &Report| (report.generation, report.at);
         if last.get(&report.node).is_none_or(|(_, former)| age(former) <= age(&report)) {
+            tracing::debug!(node = %report.node, cores = report.process.cores_used, "a report came");
             last.insert(report.node.clone(), (self.clock.now(), report));
         }
     }

@@ -40,6 +40,9 @@ use tokio::task::JoinHandle;
 /// A stopping node's threads and actors have this long, each group of them.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
+/// Movers and the control plane together: with the actors' time, a stop is over within five seconds.
+const STOP_ALL_WITHIN: Duration = Duration::from_secs(3);
+
 /// What all sides of a node are made with.
 struct Base {
     cluster: Arc<Cluster>,
@@ -112,7 +115,7 @@ impl RunningNode {
             node: base.node.id,
             generation: base.generation,
             scheduler_address: base.config.scheduler_address,
-            supervisor: None,
+            supervisor: Some(root.get_cell()),
         })
         .await?;
         let ready = base.ready(&membership, compute.as_ref(), storage.as_ref());
@@ -171,9 +174,9 @@ impl RunningNode {
                 storage.stop(STOP_WITHIN);
             }
         });
-        let (_, moved) = tokio::join!(self.membership.shutdown(), movers);
-        if moved.is_err() {
-            tracing::error!("the movers did not stop cleanly");
+        let ends = async { tokio::join!(self.membership.shutdown(), movers).1.is_ok() };
+        if !tokio::time::timeout(STOP_ALL_WITHIN, ends).await.unwrap_or(false) {
+            tracing::error!("the movers or the control plane did not stop in time; leaving them behind");
         }
         StoppedStatistics::of(&self.counters)
     }

@@ -16,6 +16,9 @@ pub type Started = Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Se
 /// Starts a child under a supervisor; called for every life of it.
 pub type Start = Arc<dyn Fn(ActorCell) -> Started + Send + Sync>;
 
+/// Hears why a supervisor gives up.
+pub type OnEscalation = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// A child stops within this, or is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 /// A supervisor below answers within this, or its children are left out of the snapshot.
@@ -67,7 +70,7 @@ pub struct SupervisorSpec {
     pub children: Vec<ChildSpec>,
     pub clock: NodeClock,
     /// Told why this supervisor gives up, before it fails. The root's is what ends the node.
-    pub on_escalation: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub on_escalation: Option<OnEscalation>,
 }
 
 /// The actor.
@@ -144,7 +147,13 @@ impl Actor for Supervisor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         let (id, cause) = match event {
-            SupervisionEvent::ActorFailed(cell, error) => (cell.get_id(), error.to_string()),
+            SupervisionEvent::ActorFailed(cell, error) => {
+                if state.index_of(cell.get_id()).is_none() {
+                    let name = cell.get_name().unwrap_or_default();
+                    tracing::error!(supervisor = %state.spec.name, %name, %error, "an actor beside the tree failed");
+                }
+                (cell.get_id(), error.to_string())
+            }
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
                 let reason = reason.unwrap_or_else(|| "no reason given".to_owned());
                 (cell.get_id(), format!("it stopped unasked: {reason}"))

@@ -66,4 +66,20 @@ mod tests {
         assert!(gpus.measure().is_empty());
         assert!(gpus.summary().starts_with("no GPU ("), "{}", gpus.summary());
     }
+
+    /// Compiled by the C compiler that the build needs anyway.
+    #[test]
+    fn gpus_that_answer_are_measured_and_others_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("libnvidia-ml.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/observer/fake_nvml.c");
+        let mut compiler = std::process::Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+        assert!(compiler.status().unwrap().success());
+        let gpus = Gpus::open(Some(library.as_os_str()));
+        assert_eq!(gpus.summary(), "2 GPU(s)");
+        let expected =
+            GpuLoad { index: 0, utilisation: 0.85, memory_used: Bytes(600), memory_total: Bytes(1000) };
+        assert_eq!(gpus.measure(), [expected]);
+    }
 }
