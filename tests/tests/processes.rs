@@ -5,6 +5,7 @@ use rudder_tests::process::Child;
 use rudder_tests::process::cluster::{
     Cluster, ClusterOptions, PATIENCE, Placement, Security, await_steps, finishes, path_text, rudder, run,
 };
+use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -62,6 +63,17 @@ fn a_replica_takes_over_from_a_killed_storage_node() {
     await_steps(&mut trainer, 20);
     cluster.kill_node("s0");
     finishes(trainer);
+}
+
+#[test]
+fn a_replica_takes_over_from_a_frozen_storage_node() {
+    let mut cluster = Cluster::start(&ClusterOptions { replicas: 2, ..ClusterOptions::default() });
+    let mut trainer = cluster.trainer("c0", &["--minibatches", "150"]);
+    await_steps(&mut trainer, 20);
+    cluster.node("s0").signal(Signal::STOP);
+    finishes(trainer);
+    cluster.node("s0").signal(Signal::CONT);
+    finishes(cluster.trainer("c0", &["--minibatches", "20"]));
 }
 
 #[test]
