@@ -1,9 +1,11 @@
 //! Real node and trainer processes, from start to end, through kills and restarts. Every byte that a trainer gathers is
 //! compared with the dataset.
 
+use rudder_graph::manifest::FEATURE_DATA_OFFSET;
 use rudder_tests::process::Child;
 use rudder_tests::process::cluster::{
-    Cluster, ClusterOptions, PATIENCE, Placement, Security, await_steps, finishes, path_text, rudder, run,
+    Cluster, ClusterOptions, Memory, PATIENCE, Placement, Security, await_steps, finishes, path_text, rudder,
+    run,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -29,6 +31,28 @@ fn a_trainer_reads_right_bytes_and_everything_stops_cleanly() {
         }
     }
     assert!(!socket.exists(), "the trainers' socket is left over");
+}
+
+/// Bytes of features that the storage nodes sent, from what they say when they stop.
+fn sent(cluster: &mut Cluster) -> u64 {
+    let mut sent = 0;
+    for node in ["s0", "s1"] {
+        let exit = cluster.stop_node(node, STOP);
+        let last: Value = serde_json::from_str(exit.stdout.last().expect("a line")).expect("JSON");
+        let statistics = &last["statistics"];
+        sent += statistics["bytes_demand"].as_u64().expect("bytes")
+            + statistics["bytes_prefetch"].as_u64().expect("bytes");
+    }
+    sent
+}
+
+#[test]
+fn parts_of_the_same_machine_are_mapped_and_all_others_are_fetched() {
+    for (memory, fetches) in [(Memory::Apart, true), (Memory::Shared, false)] {
+        let mut cluster = Cluster::start(&ClusterOptions { memory, ..ClusterOptions::default() });
+        finishes(cluster.trainer("c0", &["--minibatches", "30"]));
+        assert_eq!(sent(&mut cluster) > 0, fetches, "{memory:?}");
+    }
 }
 
 #[test]
@@ -134,6 +158,56 @@ fn nodes_with_keys_take_pushed_parts_and_show_their_trees() {
     let up = trees.as_array().expect("a list").iter().filter(|node| node["state"] == "up");
     let up: Vec<_> = up.filter_map(|node| node["node"].as_str()).collect();
     assert_eq!(up.len(), 4, "{trees:#}");
+}
+
+/// Gives `s0` files of its own and flips one byte in every 64 of its first part's features.
+fn corrupt_first_part(cluster: &Cluster) {
+    let held = cluster.path("storage/s0/tiny");
+    std::fs::remove_file(&held).expect("a link");
+    let copied = Command::new("cp").arg("-r").arg(cluster.dataset()).arg(&held).status().expect("cp runs");
+    assert!(copied.success());
+    let files = std::fs::read_dir(held.join("parts/0")).expect("part 0").flatten().map(|entry| entry.path());
+    let mut features: Vec<_> = files.filter(|path| !path.to_string_lossy().ends_with(".crc.npy")).collect();
+    let features = features.pop().expect("a feature file");
+    let mut bytes = std::fs::read(&features).expect("readable");
+    bytes.iter_mut().skip(FEATURE_DATA_OFFSET as usize).step_by(64).for_each(|byte| *byte ^= 1);
+    std::fs::write(&features, bytes).expect("writable");
+}
+
+#[test]
+fn corrupt_blocks_come_from_a_replica() {
+    let mut cluster = Cluster::prepare(&ClusterOptions { replicas: 2, ..ClusterOptions::default() });
+    corrupt_first_part(&cluster);
+    for node in ["sched", "s0", "s1", "c0"] {
+        cluster.start_node(node);
+    }
+    finishes(cluster.trainer("c0", &["--minibatches", "40"]));
+}
+
+#[test]
+fn corrupt_blocks_without_a_replica_are_an_error_to_the_trainer() {
+    let mut cluster = Cluster::prepare(&ClusterOptions::default());
+    corrupt_first_part(&cluster);
+    for node in ["sched", "s0", "s1", "c0"] {
+        cluster.start_node(node);
+    }
+    let exit = cluster.trainer("c0", &["--minibatches", "40"]).wait(PATIENCE);
+    assert!(!exit.status.success());
+    assert!(exit.stderr.join("\n").contains("corrupt"), "{:?}", exit.stderr);
+    assert!(exit.stdout.iter().all(|line| !line.contains("\"event\":\"finished\"")));
+}
+
+#[test]
+fn a_compute_node_stops_in_time_though_everything_else_is_gone() {
+    let mut cluster = Cluster::start(&ClusterOptions::default());
+    let mut trainer = cluster.trainer("c0", &["--minibatches", "100000"]);
+    await_steps(&mut trainer, 10);
+    for node in ["sched", "s0", "s1"] {
+        cluster.kill_node(node);
+    }
+    assert!(trainer.runs());
+    let exit = cluster.stop_node("c0", STOP);
+    assert!(exit.status.success(), "{}\n{}", exit.status, exit.stderr.join("\n"));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub struct ClusterOptions {
     pub credits: u32,
     pub security: Security,
     pub placement: Placement,
+    pub memory: Memory,
 }
 
 /// Whether nodes have identities.
@@ -32,6 +33,15 @@ pub struct ClusterOptions {
 pub enum Security {
     LoopbackClear,
     Keys,
+}
+
+/// Whether nodes count as processes of one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Every part that a compute node's trainers need goes over the wire.
+    Apart,
+    /// Compute nodes map the parts of the storage nodes.
+    Shared,
 }
 
 /// How the parts come to the storage nodes.
@@ -54,6 +64,7 @@ impl Default for ClusterOptions {
             credits: 12,
             security: Security::LoopbackClear,
             placement: Placement::InPlace,
+            memory: Memory::Apart,
         }
     }
 }
@@ -113,8 +124,10 @@ impl Cluster {
         if options.security == Security::Keys {
             text += "keys = \"keys\"\n";
         }
-        text +=
-            "[defaults]\nmachine = \"here\"\ncores = \"shared\"\nstorage_directory = \"storage/{name}\"\n";
+        text += "[defaults]\ncores = \"shared\"\nstorage_directory = \"storage/{name}\"\n";
+        if options.memory == Memory::Shared {
+            text += "machine = \"here\"\n";
+        }
         text += "trainer_socket = \"{name}.sock\"\n";
         text += &format!(
             "cache = \"{}\"\npolicy = \"{}\"\ncredits = {}\n",
@@ -131,6 +144,7 @@ impl Cluster {
         }
         text += "[[datasets]]\nname = \"tiny\"\ndirectory = \"tiny\"\nplacement = \"round_robin\"\n";
         text += &format!("parts = {}\nreplicas = {}\n", options.storage_nodes, options.replicas);
+        text += "[default_link]\nbandwidth = \"1Gbit/s\"\n";
         // A peer that is gone should not hold a test up for long.
         text += "[limits]\ntransfer_timeout = \"2s\"\nheartbeat_timeout = \"2s\"\n";
         text
