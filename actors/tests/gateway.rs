@@ -218,9 +218,8 @@ fn until_closed(path: &Path, bytes: &[u8]) -> Vec<u8> {
     // The node may close before it has read everything.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     let mut answer = vec![];
-    match stream.read_to_end(&mut answer) {
-        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
-        Ok(_) => {}
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
     }
     answer
 }
