@@ -3,9 +3,11 @@
 //! The movers' code is generic over [`Io`] and [`Wire`]. Buffers are owned by an operation until the kernel is done
 //! with them; no operation is ever dropped to cancel it: closing the socket ends it.
 
+mod aio;
 mod aligned;
 mod pread;
 mod thread;
+mod threads;
 mod uring;
 
 pub(crate) use aligned::AlignedBuffer;
@@ -27,6 +29,8 @@ pub enum BackendChoice {
     /// io_uring, or no start.
     Uring,
     Pread,
+    /// pread, without io_submit even where the kernel offers it.
+    PreadThreads,
 }
 
 /// The backend that runs.
@@ -35,7 +39,16 @@ pub enum Backend {
     /// `registered`: whether the kernel took the direct-read buffers; refused where `ulimit -l` is too small.
     Uring { registered: Registered },
     /// `refused`: what io_uring said, if it was tried.
-    Pread { refused: Option<String> },
+    Pread { refused: Option<String>, reads: DirectReads },
+}
+
+/// How the pread backend reads with `O_DIRECT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectReads {
+    /// io_submit: the kernel's older asynchronous interface.
+    Aio,
+    /// pread on a few threads.
+    Threads,
 }
 
 /// Whether direct reads use buffers that the kernel has pinned.
@@ -54,8 +67,13 @@ impl std::fmt::Display for Backend {
             Backend::Uring { registered: Registered::NotRegistered } => {
                 f.write_str("io_uring, buffers not registered (raise `ulimit -l`)")
             }
-            Backend::Pread { refused: None } => f.write_str("pread"),
-            Backend::Pread { refused: Some(reason) } => write!(f, "pread (io_uring refused: {reason})"),
+            Backend::Pread { refused, reads } => {
+                f.write_str(match reads {
+                    DirectReads::Aio => "pread, direct reads by io_submit",
+                    DirectReads::Threads => "pread, direct reads by threads",
+                })?;
+                refused.as_ref().map_or(Ok(()), |reason| write!(f, " (io_uring refused: {reason})"))
+            }
         }
     }
 }

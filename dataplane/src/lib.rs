@@ -44,7 +44,7 @@ pub mod probe;
 #[path = "../tests/support/data.rs"]
 mod test_data;
 
-pub use backend::{Backend, BackendChoice, StartError, StopTimeout};
+pub use backend::{Backend, BackendChoice, DirectReads, StartError, StopTimeout};
 pub use block_files::{BlockFiles, OpenError};
 pub use cache_memory::{CacheMemory, CacheMemoryError, PageChoice, Pages};
 pub use compute::{ComputeConfig, ComputeHandle, ComputeMover, ComputeStats};

@@ -1,45 +1,60 @@
-//! Plain system calls: readiness for sockets, a few threads for direct reads. For kernels and containers that refuse
-//! io_uring.
+//! Without io_uring: readiness for sockets; direct reads by the kernel's older asynchronous interface, which containers
+//! seldom refuse, or else by a few threads that call pread.
 
-use super::{AlignedBuffer, Io, ReadBuffer, ThreadMain, Wire, WithBuffer, shutdown_std};
-use std::collections::VecDeque;
+use super::aio::Aio;
+use super::threads::{Ask, Readers};
+use super::{AlignedBuffer, DirectReads, Io, ReadBuffer, ThreadMain, Wire, WithBuffer, shutdown_std};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Reads that may wait in the kernel at once. A thread that waits costs its stack; more do not make disks faster.
-const READERS: usize = 32;
 /// Buffers that may be out at once: as many as the io_uring backend has.
 const DEPTH: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct PreadIo {
-    readers: Rc<Readers>,
+    reads: Reads,
     depth: Arc<Semaphore>,
-    spare: Rc<std::cell::RefCell<Vec<AlignedBuffer>>>,
+    spare: Rc<RefCell<Vec<AlignedBuffer>>>,
 }
 
-pub(crate) fn run(main: impl ThreadMain, started: impl FnOnce()) -> io::Result<()> {
+#[derive(Clone)]
+enum Reads {
+    Aio(Rc<Aio>),
+    Threads(Rc<Readers>),
+}
+
+pub(crate) fn run(
+    main: impl ThreadMain,
+    wanted: DirectReads,
+    started: impl FnOnce(DirectReads),
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let io = PreadIo {
-        readers: Rc::new(Readers::default()),
-        depth: Arc::new(Semaphore::new(DEPTH)),
-        spare: Rc::default(),
-    };
-    started();
-    tokio::task::LocalSet::new().block_on(&runtime, main.run(io));
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let aio = match wanted {
+            DirectReads::Aio => Aio::start(DEPTH).ok(),
+            DirectReads::Threads => None,
+        };
+        let (reads, by) = match aio {
+            Some(aio) => (Reads::Aio(aio), DirectReads::Aio),
+            None => (Reads::Threads(Rc::default()), DirectReads::Threads),
+        };
+        started(by);
+        main.run(PreadIo { reads, depth: Arc::new(Semaphore::new(DEPTH)), spare: Rc::default() }).await;
+    });
     Ok(())
 }
 
 /// A buffer that goes back to the spare ones.
 pub(crate) struct PooledBuffer {
     buffer: Option<AlignedBuffer>,
-    spare: Rc<std::cell::RefCell<Vec<AlignedBuffer>>>,
+    spare: Rc<RefCell<Vec<AlignedBuffer>>>,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -98,109 +113,17 @@ impl Io for PreadIo {
             return (Err(io::ErrorKind::OutOfMemory.into()), buffer);
         };
         let (answer, answered) = oneshot::channel();
-        self.readers.ask(Ask { file: file.clone(), memory, range, offset, answer });
+        let ask = Ask { file: file.clone(), memory, range, offset, answer };
+        match &self.reads {
+            Reads::Aio(aio) => aio.ask(ask),
+            Reads::Threads(readers) => readers.ask(ask),
+        }
         match answered.await {
             Ok((result, memory)) => {
                 buffer.buffer = Some(memory);
                 (result, buffer)
             }
             Err(_) => (Err(io::ErrorKind::BrokenPipe.into()), buffer),
-        }
-    }
-}
-
-struct Ask {
-    file: Arc<File>,
-    memory: AlignedBuffer,
-    range: Range<usize>,
-    offset: u64,
-    answer: oneshot::Sender<WithBuffer<usize, AlignedBuffer>>,
-}
-
-impl Ask {
-    fn read(mut self) {
-        let result = loop {
-            let into = &mut self.memory.as_mut_slice()[self.range.clone()];
-            match self.file.read_at(into, self.offset + self.range.start as u64) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => break result,
-            }
-        };
-        // A mover that does not wait any more has no use for the buffer either.
-        let _ = self.answer.send((result, self.memory));
-    }
-}
-
-/// Threads that read, started as they are needed.
-#[derive(Default)]
-struct Readers {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    asked: VecDeque<Ask>,
-    threads: usize,
-    idle: usize,
-    closed: bool,
-}
-
-impl Readers {
-    fn ask(&self, ask: Ask) {
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.asked.push_back(ask);
-        if state.asked.len() <= state.idle {
-            self.shared.changed.notify_one();
-            return;
-        }
-        if state.threads >= READERS {
-            return;
-        }
-        let shared = self.shared.clone();
-        if std::thread::Builder::new()
-            .name("pread".to_owned())
-            .stack_size(64 << 10)
-            .spawn(move || shared.serve())
-            .is_ok()
-        {
-            state.threads += 1;
-        } else if state.threads == 0 {
-            // No thread can be had: the mover reads itself.
-            let asked = std::mem::take(&mut state.asked);
-            drop(state);
-            asked.into_iter().for_each(Ask::read);
-        }
-    }
-}
-
-impl Drop for Readers {
-    fn drop(&mut self) {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-        self.shared.changed.notify_all();
-    }
-}
-
-impl Shared {
-    fn serve(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(ask) = state.asked.pop_front() {
-                drop(state);
-                ask.read();
-                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            } else if state.closed {
-                return;
-            } else {
-                state.idle += 1;
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.idle -= 1;
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The one thread of a mover: bound, given a backend, told to stop within a time.
 
-use super::{Backend, BackendChoice, Registered, ThreadMain, pread, uring};
+use super::{Backend, BackendChoice, DirectReads, Registered, ThreadMain, pread, uring};
 use crate::cores::{self, Placement, PlacementError};
 use rudder_topology::Cores;
 use std::sync::mpsc;
@@ -119,7 +119,7 @@ fn run(choice: BackendChoice, cores: &Cores, main: impl ThreadMain, report: &mps
         Err(error) => return say(Err(error.into())),
     };
     let refused = match choice {
-        BackendChoice::Pread => None,
+        BackendChoice::Pread | BackendChoice::PreadThreads => None,
         BackendChoice::Auto | BackendChoice::Uring => match uring::probe() {
             Ok(()) => {
                 let outcome = uring::run(main, |registered: Registered| {
@@ -133,6 +133,7 @@ fn run(choice: BackendChoice, cores: &Cores, main: impl ThreadMain, report: &mps
     if choice == BackendChoice::Uring {
         return say(Err(StartError::UringRefused(refused.unwrap_or_default())));
     }
-    let outcome = pread::run(main, || say(Ok((Backend::Pread { refused }, placement))));
+    let wanted = if choice == BackendChoice::PreadThreads { DirectReads::Threads } else { DirectReads::Aio };
+    let outcome = pread::run(main, wanted, |reads| say(Ok((Backend::Pread { refused, reads }, placement))));
     outcome.unwrap_or_else(|error| say(Err(StartError::Runtime(error))));
 }

@@ -1,7 +1,9 @@
 //! What movers do, on every backend that runs here.
 
 use crate::data::TestData;
-use crate::support::{PATIENCE, S0, TRANSFER_BYTES, backends, bare_storage, compute, join, shape, storage};
+use crate::support::{
+    PATIENCE, S0, TRANSFER_BYTES, backends, bare_storage, compute, join, join_tuned, shape, storage,
+};
 use rudder_client::frames::{FailReason, Frame, Last};
 use rudder_client::handshake::Verbs;
 use rudder_dataplane::{
@@ -49,7 +51,8 @@ fn every_row_arrives_as_stored() {
             let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
             assert!(matches!(
                 (compute.handle.backend(), backend),
-                (Backend::Uring { .. }, BackendChoice::Uring) | (Backend::Pread { .. }, BackendChoice::Pread)
+                (Backend::Uring { .. }, BackendChoice::Uring)
+                    | (Backend::Pread { .. }, BackendChoice::Pread | BackendChoice::PreadThreads)
             ));
             compute.attach(join(&storage, "c0", &data.manifest.name, Verbs::FETCH));
             let requests = all_to_slots(&data);
@@ -161,12 +164,13 @@ fn tiny_socket_buffers_only_make_it_slow() {
     for backend in backends() {
         let storage = storage(&data, StorageMode::Memory, backend);
         let compute = compute(&data.book, backend, PATIENCE, TRANSFER_BYTES);
-        let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
-        // The kernel doubles it and has a minimum: frames of 11 KiB do not fit, so both ends see partial reads and
-        // writes and, where they ask without waiting, EAGAIN.
-        socket2::SockRef::from(&dialed.stream).set_recv_buffer_size(1).expect("set");
-        compute.attach(dialed);
-        let requests: Vec<TransferRequest> = all_to_slots(&data).into_iter().take(2).collect();
+        // The kernel doubles it and has a minimum: frames of 11 KiB do not fit, so writes are partial at best and,
+        // for the end that asks without waiting, EAGAIN.
+        let tiny = |stream: &std::net::TcpStream| {
+            socket2::SockRef::from(stream).set_send_buffer_size(1).expect("set");
+        };
+        compute.attach(join_tuned(&storage, "c0", &data.manifest.name, Verbs::FETCH, tiny));
+        let requests = all_to_slots(&data);
         for request in &requests {
             compute.handle.submit(request.clone()).expect("running");
         }
@@ -291,7 +295,7 @@ fn forged_bytes_end_the_connection() {
         let mut rest = Vec::new();
         // A reset says the same as an end.
         let _ = stranger.read_to_end(&mut rest);
-        assert_eq!(rest, []);
+        assert!(rest.is_empty(), "{rest:?}");
         compute.attach(join(&storage, "c0", &data.manifest.name, Verbs::FETCH));
         let item = private(BlockRows { block: BlockId(0), mask: 1 });
         compute.handle.submit(request(1, Class::Demand, vec![item])).expect("running");

@@ -28,8 +28,8 @@ pub const TRANSFER_BYTES: Bytes = Bytes(64 << 10);
 /// Backends that run here: io_uring only where the kernel lets it.
 pub fn backends() -> Vec<BackendChoice> {
     match rudder_dataplane::Backend::probe() {
-        Ok(()) => vec![BackendChoice::Pread, BackendChoice::Uring],
-        Err(_) => vec![BackendChoice::Pread],
+        Ok(()) => vec![BackendChoice::Pread, BackendChoice::PreadThreads, BackendChoice::Uring],
+        Err(_) => vec![BackendChoice::Pread, BackendChoice::PreadThreads],
     }
 }
 
@@ -70,9 +70,20 @@ pub fn storage(data: &TestData, mode: StorageMode, backend: BackendChoice) -> St
 
 /// Joins a dialer to a storage mover.
 pub fn join(handle: &StorageHandle, dialer: &str, dataset: &DatasetName, verbs: Verbs) -> Dialed {
-    let dialer = dialer.to_owned();
+    join_tuned(handle, dialer, dataset, verbs, |_| {})
+}
+
+/// As [`join`]; `tune` sees the accepted socket before the mover does.
+pub fn join_tuned(
+    handle: &StorageHandle,
+    dialer: &str,
+    dataset: &DatasetName,
+    verbs: Verbs,
+    tune: impl FnOnce(&TcpStream),
+) -> Dialed {
     let (dialed, (stream, session)) =
-        shake(&dialer, dataset, verbs, |hello, peer| handle.welcome(hello, peer));
+        shake(dialer, dataset, verbs, |hello, peer| handle.welcome(hello, peer));
+    tune(&stream);
     handle.accept(stream, session).expect("running");
     dialed
 }
