@@ -207,6 +207,8 @@ pub fn dial(
     let deadline = Instant::now() + time_max;
     let stream = TcpStream::connect_timeout(&address, time_max)
         .map_err(|source| HandshakeError::Connect { address, source })?;
+    // Small messages go back and forth: without this each waits for a delayed acknowledgement.
+    stream.set_nodelay(true)?;
     let channel = match security {
         Security::Tls(identity) => {
             let name = identity::server_name(&PeerName::Node(expected.clone()))?;
@@ -257,6 +259,7 @@ pub fn accept(
 ) -> Result<(TcpStream, Session), HandshakeError> {
     let deadline = Instant::now() + time_max;
     stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
     let channel = match security {
         Security::Tls(identity) => {
             let connection = rustls::ServerConnection::new(identity.server_config()?)?;
@@ -319,7 +322,6 @@ fn nonce() -> Result<[u8; 32], HandshakeError> {
 fn finish(stream: &TcpStream) -> Result<(), HandshakeError> {
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
-    stream.set_nodelay(true)?;
     Ok(())
 }
 
