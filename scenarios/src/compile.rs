@@ -80,6 +80,8 @@ pub struct ClusterPlan {
     pub bandwidth: BytesPerSecond,
     pub latency: Nanos,
     pub heartbeat_timeout: Option<Nanos>,
+    /// What nodes get to connect to each other before a job begins, as they would have had in a cluster.
+    pub settle: Nanos,
 }
 
 /// Where the dataset may lie.
@@ -338,6 +340,7 @@ impl Compiler {
             bandwidth: bandwidth.unwrap_or_default(),
             latency: self.parsed("latency", cluster.latency.as_ref()).unwrap_or_default(),
             heartbeat_timeout: self.parsed("heartbeat_timeout", cluster.heartbeat_timeout.as_ref()),
+            settle: self.parsed("settle", cluster.settle.as_ref()).unwrap_or(Nanos::from_millis(400)),
         }
     }
 

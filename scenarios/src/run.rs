@@ -63,6 +63,8 @@ pub struct RunOptions {
     pub mode: Option<Mode>,
     /// Where imported datasets are kept.
     pub work: PathBuf,
+    /// Where the processes' logs and topology files are copied when the run is over.
+    pub logs: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +123,11 @@ pub fn run(
     let (links, note) = Links::new(options.mode.unwrap_or(scenario.mode), nodes, shape)?;
     let places = places(scenario, &dataset, &links, folder.path())?;
     let reached = measure::reached(&links, &places, &options.binaries, stop).map_err(stopped)?;
-    let runs = all(scenario, options, &places, &links, stop)?;
+    let runs = all(scenario, options, &places, &links, stop);
+    if let Some(logs) = &options.logs {
+        keep_logs(folder.path(), logs).map_err(|source| RunError::Folder { path: logs.clone(), source })?;
+    }
+    let runs = runs?;
     same_trace(&runs)?;
     let slots = places.cache.0 / u64::from(dataset.book().block_bytes(TABLE).unwrap_or(1).max(1));
     let oracle = oracle_row(scenario, &dataset, &workload, &runs, &reached, slots as usize);
@@ -136,6 +142,19 @@ pub fn run(
     circumstances.notes.extend(notes(scenario, &links, &runs));
     let names = (scenario.name.clone(), dataset.manifest().name.to_string());
     Ok(summarise(names, &runs, &scenario.arms, oracle, circumstances))
+}
+
+/// Copies what processes said, and what they were told, out of the run's folder.
+fn keep_logs(folder: &Path, logs: &Path) -> io::Result<()> {
+    fs::create_dir_all(logs)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let wanted = path.extension().is_some_and(|end| end == "log" || end == "toml");
+        if let Some(name) = path.file_name().filter(|_| wanted) {
+            fs::copy(&path, logs.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 fn stopped(error: LinkError) -> RunError {

@@ -23,6 +23,7 @@
 //! bandwidth = "50Mbit/s"                # of every node's link, each way
 //! latency = "0ms"                       # one way; relay mode only
 //! heartbeat_timeout = "3s"              # default: the product's
+//! settle = "400ms"                      # between the nodes' ready lines and the trainers' start; default 400 ms
 //!
 //! [trainer]
 //! seeds = 32
@@ -83,6 +84,7 @@ pub struct ClusterSpec {
     pub bandwidth: Option<At<String>>,
     pub latency: Option<At<String>>,
     pub heartbeat_timeout: Option<At<String>>,
+    pub settle: Option<At<String>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -50,6 +50,9 @@ struct CommonArguments {
     /// The `rudder-node` program (default: the one beside this program)
     #[arg(long)]
     node_binary: Option<PathBuf>,
+    /// Keep the processes' logs and topology files here
+    #[arg(long)]
+    logs: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -121,6 +124,7 @@ fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result
         binaries: binaries(common.node_binary.as_deref())?,
         mode: common.mode,
         work: common.work.clone().unwrap_or_else(work_folder),
+        logs: common.logs.clone(),
     };
     let report = run_scenario(scenario, &options, &Importer, stop).map_err(|error| match error {
         RunError::Prepare(error) => bad_input(error),

@@ -98,6 +98,7 @@ pub(super) fn once(stage: &Stage<'_>, arm: Option<Arm>, repeat: u32) -> Result<R
     let mut once = Once { stage, group, routes, nodes: Vec::new(), trainers: Vec::new() };
     if let Some(arm) = arm {
         once.start_nodes(arm)?;
+        once.settle()?;
     }
     once.start_trainers(arm)?;
     if stage.scenario.trainer.allreduce.0 > 0 {
@@ -132,6 +133,17 @@ impl Once<'_> {
             let ready = self.start_node(node, arm, &seen)?;
             reach[node].control = ready.control;
             reach[node].data = ready.data.unwrap_or(reach[node].data);
+        }
+        Ok(())
+    }
+
+    /// Lets the nodes connect. One that ends meanwhile ends the run.
+    fn settle(&mut self) -> Result<(), OnceError> {
+        let deadline = Instant::now() + Duration::from_nanos(self.stage.scenario.cluster.settle.0);
+        while let Some((index, output)) = self.group.next(deadline, self.stage.stop)? {
+            if matches!(output, Output::End) {
+                return Err(self.group.ended(index).into());
+            }
         }
         Ok(())
     }

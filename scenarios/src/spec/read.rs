@@ -106,6 +106,7 @@ impl Reader<'_> {
             bandwidth: self.text_at(&mut keys, "bandwidth"),
             latency: self.text_at(&mut keys, "latency"),
             heartbeat_timeout: self.text_at(&mut keys, "heartbeat_timeout"),
+            settle: self.text_at(&mut keys, "settle"),
         };
         self.unknown(&keys);
         spec
