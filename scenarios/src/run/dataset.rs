@@ -143,7 +143,7 @@ fn check_medium(path: &Path, medium: Medium) -> Result<(), PrepareError> {
     }
     let found = rustix::fs::statfs(path)
         .map_err(|errno| PrepareError::Folder { path: path.to_owned(), source: errno.into() })?;
-    match found.f_type as i64 {
+    match found.f_type {
         TMPFS | RAMFS => Err(PrepareError::NoDisk { path: path.to_owned() }),
         _ => Ok(()),
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn memory_is_no_disk() {
         let shared_memory = Path::new("/dev/shm");
-        if rustix::fs::statfs(shared_memory).is_ok_and(|found| found.f_type as i64 == 0x0102_1994) {
+        if rustix::fs::statfs(shared_memory).is_ok_and(|found| found.f_type == 0x0102_1994) {
             assert!(matches!(check_medium(shared_memory, Medium::Disk), Err(PrepareError::NoDisk { .. })));
             assert!(check_medium(shared_memory, Medium::Any).is_ok());
         }
