@@ -88,6 +88,7 @@ impl StoppedStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rudder_dataplane::DirectReads;
 
     #[test]
     fn the_ready_line_names_what_is_there() {
@@ -97,15 +98,15 @@ mod tests {
             control: "127.0.0.1:7000".parse().unwrap(),
             data: Some("127.0.0.1:7001".parse().unwrap()),
             trainer_socket: None,
-            backend: Some(Backend::Pread { refused: None }),
+            backend: Some(Backend::Pread { refused: None, reads: DirectReads::Threads }),
             placement: Some(Placement::Shared),
             parts: Some(Parts { present: 1, missing: vec!["cora/P1".to_owned()] }),
         };
         let text = ready.to_string();
         assert_eq!(
             text,
-            "s0 ready: control 127.0.0.1:7000, data 127.0.0.1:7001, pread, mover shared cores, not bound, \
-             1 part(s), missing cora/P1 (bring them with `rudder dataset push`)"
+            "s0 ready: control 127.0.0.1:7000, data 127.0.0.1:7001, pread, direct reads by threads, \
+             mover shared cores, not bound, 1 part(s), missing cora/P1 (bring them with `rudder dataset push`)"
         );
         let json = serde_json::to_value(&ready).unwrap();
         assert_eq!(json["backend"], "pread");

@@ -76,10 +76,7 @@ fn another_version_is_refused_with_both_numbers() {
     let mut out = vec![];
     to_node()[0].encode(&mut out);
     out[5..9].copy_from_slice(&77_u32.to_le_bytes());
-    assert_eq!(
-        ToNode::decode(&out[4..]),
-        Ok(Err(Refusal::Protocol { node: PROTOCOL_VERSION, trainer: 77 }))
-    );
+    assert_eq!(ToNode::decode(&out[4..]), Ok(Err(Refusal::Protocol { node: PROTOCOL_VERSION, trainer: 77 })));
 }
 
 #[test]
