@@ -12,6 +12,8 @@ use std::rc::Rc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// Reads that are submitted at once.
+const BATCH: usize = 8;
 /// Completions that are taken at once.
 const EVENTS: usize = 64;
 
@@ -112,7 +114,7 @@ impl Aio {
         Ok(aio)
     }
 
-    /// Takes a read on. It is submitted with all others that are asked for in this turn of the runtime.
+    /// Takes a read on. It is submitted with others that are asked for in this turn of the runtime.
     pub(super) fn ask(self: &Rc<Self>, ask: Ask) {
         let slot = match self.free.borrow_mut().pop() {
             Some(slot) => slot,
@@ -124,14 +126,20 @@ impl Aio {
         };
         self.in_flight.borrow_mut()[slot] = Some(ask);
         self.waiting.borrow_mut().push_back(slot);
+        if self.waiting.borrow().len() >= BATCH {
+            // The device works while the mover still takes completions.
+            return self.submit();
+        }
         if self.flush.replace(Flush::Scheduled) == Flush::Idle {
             let aio = self.clone();
-            tokio::task::spawn_local(async move { aio.submit() });
+            tokio::task::spawn_local(async move {
+                aio.flush.set(Flush::Idle);
+                aio.submit();
+            });
         }
     }
 
     fn submit(&self) {
-        self.flush.set(Flush::Idle);
         let mut waiting = self.waiting.borrow_mut();
         let mut in_flight = self.in_flight.borrow_mut();
         while !waiting.is_empty() {

@@ -3,7 +3,10 @@
 
 use super::aio::Aio;
 use super::threads::{Ask, Readers};
-use super::{AlignedBuffer, DirectReads, Io, ReadBuffer, ThreadMain, Wire, WithBuffer, shutdown_std};
+use super::{
+    AlignedBuffer, Backing, DirectReads, Io, READ_BYTES_MAX, ReadBuffer, ThreadMain, Wire, WithBuffer,
+    shutdown_std,
+};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -13,14 +16,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Buffers that may be out at once: as many as the io_uring backend has.
-const DEPTH: usize = 64;
+/// Sizes of the buffers and how many there are: 13 MiB. They bound the depth of reads.
+const BUFFERS: [(usize, usize); 3] = [(READ_BYTES_MAX, 8), (256 << 10, 16), (16 << 10, 64)];
+/// Reads that the kernel may have at once.
+const DEPTH: usize = 8 + 16 + 64;
 
 #[derive(Clone)]
 pub(crate) struct PreadIo {
     reads: Reads,
-    depth: Arc<Semaphore>,
-    spare: Rc<RefCell<Vec<AlignedBuffer>>>,
+    classes: Rc<[Class; 3]>,
+}
+
+/// The buffers of one size.
+struct Class {
+    bytes: usize,
+    free: Arc<Semaphore>,
+    buffers: Rc<RefCell<Vec<AlignedBuffer>>>,
 }
 
 #[derive(Clone)]
@@ -35,6 +46,12 @@ pub(crate) fn run(
     started: impl FnOnce(DirectReads),
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut buffers = AlignedBuffer::pool(&BUFFERS, Backing::Huge)?;
+    let classes = BUFFERS.map(|(bytes, count)| Class {
+        bytes,
+        free: Arc::new(Semaphore::new(count)),
+        buffers: Rc::new(RefCell::new(buffers.drain(..count).collect())),
+    });
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async {
         let aio = match wanted {
@@ -46,21 +63,22 @@ pub(crate) fn run(
             None => (Reads::Threads(Rc::default()), DirectReads::Threads),
         };
         started(by);
-        main.run(PreadIo { reads, depth: Arc::new(Semaphore::new(DEPTH)), spare: Rc::default() }).await;
+        main.run(PreadIo { reads, classes: Rc::new(classes) }).await;
     });
     Ok(())
 }
 
-/// A buffer that goes back to the spare ones.
+/// A buffer that goes back to its class.
 pub(crate) struct PooledBuffer {
     buffer: Option<AlignedBuffer>,
-    spare: Rc<RefCell<Vec<AlignedBuffer>>>,
+    class: Rc<RefCell<Vec<AlignedBuffer>>>,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        self.spare.borrow_mut().extend(self.buffer.take());
+        // Before the permit goes: who gets it finds the buffer.
+        self.class.borrow_mut().extend(self.buffer.take());
     }
 }
 
@@ -86,20 +104,11 @@ impl Io for PreadIo {
     }
 
     async fn buffer(&self, bytes: usize) -> PooledBuffer {
-        let permit = self.depth.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let fitting = {
-            let mut spare = self.spare.borrow_mut();
-            let at = spare.iter().rposition(|buffer| (bytes..=4 * bytes).contains(&buffer.len()));
-            // Where none fits, one of the spare buffers makes room: their number stays below the depth.
-            let at = at.or_else(|| (spare.len() + 1 >= DEPTH).then_some(0));
-            at.map(|at| spare.swap_remove(at)).filter(|buffer| buffer.len() >= bytes)
-        };
-        let buffer = match fitting {
-            Some(buffer) => Some(buffer),
-            // Without memory the buffer is empty, and the read that follows fails with that error.
-            None => AlignedBuffer::new(bytes.next_power_of_two().max(16 << 10)).ok(),
-        };
-        PooledBuffer { buffer, spare: self.spare.clone(), _permit: permit }
+        let fitting = self.classes.iter().rev().find(|class| class.bytes >= bytes);
+        let class = fitting.unwrap_or(&self.classes[0]);
+        let permit = class.free.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let buffer = class.buffers.borrow_mut().pop();
+        PooledBuffer { buffer, class: class.buffers.clone(), _permit: permit }
     }
 
     async fn read_at(

@@ -1,7 +1,8 @@
 //! io_uring through tokio-uring: sockets, and direct reads into registered buffers.
 
 use super::{
-    AlignedBuffer, Io, READ_BYTES_MAX, ReadBuffer, Registered, ThreadMain, Wire, WithBuffer, shutdown_both,
+    AlignedBuffer, Backing, Io, READ_BYTES_MAX, ReadBuffer, Registered, ThreadMain, Wire, WithBuffer,
+    shutdown_both,
 };
 use std::fs::File;
 use std::io;
@@ -12,8 +13,12 @@ use tokio_uring::buf::BoundedBuf;
 use tokio_uring::buf::fixed::{FixedBuf, FixedBufPool};
 
 /// Sizes of the buffers and how many there are: 7 MiB, which fits the usual 8 MiB of `ulimit -l`.
-const BUFFERS: [(usize, usize); 3] = [(16 << 10, 64), (256 << 10, 16), (READ_BYTES_MAX, 2)];
-const RING_ENTRIES: u32 = 256;
+const BUFFERS: [(usize, usize); 3] = [(READ_BYTES_MAX, 2), (256 << 10, 16), (16 << 10, 64)];
+/// tokio-uring submits when the mover has nothing else to do, or when this many operations wait: few, so that the
+/// device works while the mover still takes completions.
+const SUBMIT_ENTRIES: u32 = 8;
+/// Completions may be many at once: every connection has a read in flight.
+const COMPLETION_ENTRIES: u32 = 4096;
 
 #[derive(Clone)]
 pub(crate) struct UringIo {
@@ -27,14 +32,11 @@ pub(crate) fn probe() -> io::Result<()> {
 }
 
 pub(crate) fn run(main: impl ThreadMain, started: impl FnOnce(Registered)) -> io::Result<()> {
-    let mut buffers = Vec::new();
-    for (bytes, count) in BUFFERS {
-        for _ in 0..count {
-            buffers.push(AlignedBuffer::new(bytes)?);
-        }
-    }
+    let buffers = AlignedBuffer::pool(&BUFFERS, Backing::Normal)?;
     let mut builder = tokio_uring::builder();
-    builder.entries(RING_ENTRIES);
+    builder
+        .entries(SUBMIT_ENTRIES)
+        .uring_builder(tokio_uring::uring_builder().setup_cqsize(COMPLETION_ENTRIES));
     let runtime = tokio_uring::Runtime::new(&builder)?;
     runtime.block_on(async move {
         let pool = FixedBufPool::new(buffers);
