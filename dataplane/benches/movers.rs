@@ -25,7 +25,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{S0, compute, join, storage_config};
 
-/// `cargo bench -p rudder-dataplane -- reads` runs one of them.
+/// `cargo bench -p rudder-dataplane -- reads io_uring` runs one of them, on one backend.
 const PARTS: [&str; 2] = ["reads", "network"];
 const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(2);
@@ -50,15 +50,10 @@ fn main() {
     // Written back now, not while others are timed.
     let file = data.directory.join("parts/0/feat.npy");
     std::fs::File::open(&file).and_then(|file| file.sync_all()).expect("synced");
-    let wanted = |part: &str| {
-        std::env::args().all(|argument| {
-            argument.starts_with('-') || !PARTS.contains(&argument.as_str()) || argument == part
-        })
-    };
-    if wanted("reads") {
+    if wanted("reads", &PARTS) {
         reads(&data, &file);
     }
-    if wanted("network") {
+    if wanted("network", &PARTS) {
         network(&data);
     }
 }
@@ -73,7 +68,15 @@ fn backends() -> Vec<(&'static str, BackendChoice)> {
     if Backend::probe().is_ok() {
         backends.insert(0, ("io_uring", BackendChoice::Uring));
     }
+    let names: Vec<&str> = backends.iter().map(|&(name, _)| name).collect();
+    backends.retain(|&(name, _)| wanted(name, &names));
     backends
+}
+
+/// Whether the arguments name this one, or none of its kind.
+fn wanted(name: &str, kind: &[&str]) -> bool {
+    std::env::args().skip(1).all(|argument| argument == name || !kind.contains(&argument.as_str()))
+        || std::env::args().any(|argument| argument == name)
 }
 
 fn reads(data: &TestData, file: &Path) {

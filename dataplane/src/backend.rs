@@ -10,7 +10,7 @@ mod thread;
 mod threads;
 mod uring;
 
-pub(crate) use aligned::{AlignedBuffer, Backing};
+pub(crate) use aligned::AlignedBuffer;
 pub(crate) use thread::MoverThread;
 pub use thread::{StartError, StopTimeout};
 

@@ -4,8 +4,7 @@
 use super::aio::Aio;
 use super::threads::{Ask, Readers};
 use super::{
-    AlignedBuffer, Backing, DirectReads, Io, READ_BYTES_MAX, ReadBuffer, ThreadMain, Wire, WithBuffer,
-    shutdown_std,
+    AlignedBuffer, DirectReads, Io, READ_BYTES_MAX, ReadBuffer, ThreadMain, Wire, WithBuffer, shutdown_std,
 };
 use std::cell::RefCell;
 use std::fs::File;
@@ -46,7 +45,7 @@ pub(crate) fn run(
     started: impl FnOnce(DirectReads),
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut buffers = AlignedBuffer::pool(&BUFFERS, Backing::Huge)?;
+    let mut buffers = AlignedBuffer::pool(&BUFFERS)?;
     let classes = BUFFERS.map(|(bytes, count)| Class {
         bytes,
         free: Arc::new(Semaphore::new(count)),

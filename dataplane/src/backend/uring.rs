@@ -1,8 +1,7 @@
 //! io_uring through tokio-uring: sockets, and direct reads into registered buffers.
 
 use super::{
-    AlignedBuffer, Backing, Io, READ_BYTES_MAX, ReadBuffer, Registered, ThreadMain, Wire, WithBuffer,
-    shutdown_both,
+    AlignedBuffer, Io, READ_BYTES_MAX, ReadBuffer, Registered, ThreadMain, Wire, WithBuffer, shutdown_both,
 };
 use std::fs::File;
 use std::io;
@@ -32,7 +31,7 @@ pub(crate) fn probe() -> io::Result<()> {
 }
 
 pub(crate) fn run(main: impl ThreadMain, started: impl FnOnce(Registered)) -> io::Result<()> {
-    let buffers = AlignedBuffer::pool(&BUFFERS, Backing::Normal)?;
+    let buffers = AlignedBuffer::pool(&BUFFERS)?;
     let mut builder = tokio_uring::builder();
     builder
         .entries(SUBMIT_ENTRIES)
@@ -66,9 +65,9 @@ impl Io for UringIo {
     }
 
     async fn buffer(&self, bytes: usize) -> FixedBuf {
-        let class =
-            BUFFERS.iter().map(|&(size, _)| size).find(|&size| size >= bytes).unwrap_or(READ_BYTES_MAX);
-        self.pool.next(class).await
+        // The smallest that is large enough; the sizes descend.
+        let class = BUFFERS.iter().rev().map(|&(size, _)| size).find(|&size| size >= bytes);
+        self.pool.next(class.unwrap_or(READ_BYTES_MAX)).await
     }
 
     async fn read_at(
