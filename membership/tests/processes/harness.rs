@@ -69,7 +69,10 @@ impl Cluster {
             }
         }
         let file = self.folder.path().join(format!("{}.toml", scheduler.replace(':', "-")));
-        std::fs::write(&file, text).unwrap();
+        // Whole or not at all: a child that started before may be reading it.
+        let draft = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap();
+        std::fs::write(draft.path(), text).unwrap();
+        draft.persist(&file).unwrap();
         file
     }
 

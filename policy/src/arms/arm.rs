@@ -200,9 +200,9 @@ impl<O: Order> Arm<O> {
         absent & !self.departing.get(&block).copied().unwrap_or(0)
     }
 
-    /// Notes rows that a step of this plan fetches, where another minibatch could ask for them too.
+    /// Notes rows that a step of this plan fetches, where another minibatch or speculation could ask for them too.
     fn note_departing(&mut self, rows: BlockRows, view: &View) {
-        if view.window.uses(rows.block).nth(1).is_some() {
+        if self.traits.speculates || view.window.uses(rows.block).nth(1).is_some() {
             *self.departing.entry(rows.block).or_default() |= rows.mask;
         }
     }
