@@ -237,13 +237,14 @@ fn describe(world: &World) -> String {
     lines.join("\n")
 }
 
-/// Runs many seeds under a fresh invariant each, or only the one in `RUDDER_SEED`.
+/// Runs many seeds under a fresh invariant each: `RUDDER_SEEDS` of them where that is set, or only `RUDDER_SEED`.
 ///
 /// # Panics
 /// If one is broken.
 pub fn holds<I: Invariant>(seeds: std::ops::Range<u64>, new: impl Fn() -> I) {
-    let one = std::env::var("RUDDER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = one.map_or(seeds, |seed| seed..seed + 1);
+    let number = |variable| std::env::var(variable).ok().and_then(|number| number.parse().ok());
+    let many = number("RUDDER_SEEDS").map_or(seeds, |end| 0..end);
+    let seeds = number("RUDDER_SEED").map_or(many, |seed| seed..seed + 1);
     for seed in seeds {
         let (options, dataset) = draw(seed);
         if let Err(violation) = run(options, dataset, &mut new()) {
