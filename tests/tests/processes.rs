@@ -198,6 +198,17 @@ fn corrupt_blocks_without_a_replica_are_an_error_to_the_trainer() {
 }
 
 #[test]
+fn a_corrupt_part_is_not_mapped_into_trainers() {
+    let shared = ClusterOptions { replicas: 2, memory: Memory::Shared, ..ClusterOptions::default() };
+    let mut cluster = Cluster::prepare(&shared);
+    corrupt_first_part(&cluster);
+    for node in ["sched", "s0", "s1", "c0"] {
+        cluster.start_node(node);
+    }
+    finishes(cluster.trainer("c0", &["--minibatches", "40"]));
+}
+
+#[test]
 fn a_compute_node_stops_in_time_though_everything_else_is_gone() {
     let mut cluster = Cluster::start(&ClusterOptions::default());
     let mut trainer = cluster.trainer("c0", &["--minibatches", "100000"]);

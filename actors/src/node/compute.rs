@@ -14,6 +14,7 @@ use crate::predictor::Predictor;
 use crate::supervisor::{ChildSpec, SupervisorSpec};
 use crate::validator::Validator;
 use crate::{timer, worker};
+use rudder_client::dataset::VerifyScope;
 use rudder_client::handshake::{Credential, Hello, Verbs};
 use rudder_client::location::LOCAL_MAPPINGS;
 use rudder_client::trainer_protocol::MappingSpec;
@@ -252,6 +253,7 @@ fn open_local(directory: &Path, manifest: &Manifest, part: PartId) -> Result<Loc
     if !files.parts().contains(&part) {
         return Err("it is not there".to_owned());
     }
+    verify(directory, part)?;
     let mut opened = LocalFiles::new();
     for (number, table) in manifest.tables.iter().enumerate() {
         let path: PathBuf = directory.join(layout::features(part, &table.name));
@@ -260,6 +262,16 @@ fn open_local(directory: &Path, manifest: &Manifest, part: PartId) -> Result<Loc
         opened.push((TableId(number as u16), part, file, bytes));
     }
     Ok(opened)
+}
+
+/// Trainers read a mapped part with nobody between, so its blocks are checked before it is passed to them.
+fn verify(directory: &Path, part: PartId) -> Result<(), String> {
+    let dataset = rudder_client::dataset::Dataset::open(directory).map_err(|error| error.to_string())?;
+    let verified = dataset.verify(VerifyScope::Part(part), |_| {}).map_err(|error| error.to_string())?;
+    match verified.damage.first() {
+        Some(damage) => Err(damage.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// Makes what the fast loop of a dataset shares, and connects it to the storage nodes.
