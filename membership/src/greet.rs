@@ -61,7 +61,7 @@ pub enum GreetError {
     Io(#[from] io::Error),
     #[error("the handshake took longer than allowed")]
     Timeout,
-    #[error("a hello of {0} bytes is too long")]
+    #[error("a hello of {0} bytes is too long; perhaps only one side has `keys` in its topology")]
     TooLong(usize),
     #[error(transparent)]
     Decode(#[from] DecodeError),

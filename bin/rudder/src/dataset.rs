@@ -63,7 +63,13 @@ pub fn run(command: &DatasetCommand) -> Result<(), Failure> {
             pushed += 1;
         }
     }
-    if pushed == 0 { Err(bad_input("no storage node was named that stores a part")) } else { Ok(()) }
+    if pushed == 0 {
+        Err(bad_input(
+            "--node named no storage node that stores a part; `rudder topology show` lists who stores what",
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 fn security(cluster: &Cluster) -> Result<Security, Failure> {

@@ -42,7 +42,12 @@ pub fn run(command: &KeysCommand) -> Result<(), Failure> {
         KeysError::Exists(_) => bad_input(format!("{error}: give --extend or --replace")),
         error => failed(error),
     })?;
-    println!("{}: made {}", report.directory.display(), report.made.join(", "));
+    let made = if report.made.is_empty() {
+        "nothing, every key is there".to_owned()
+    } else {
+        report.made.join(", ")
+    };
+    println!("{}: made {made}", report.directory.display());
     if !report.kept.is_empty() {
         println!("kept {}", report.kept.join(", "));
     }

@@ -38,6 +38,12 @@ pub fn run(command: &TopologyCommand) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is wrong with a node's name that the topology lacks.
+pub fn no_such_node(cluster: &Cluster, name: &str) -> Failure {
+    let names: Vec<String> = cluster.nodes.iter().map(|node| format!("`{}`", node.name)).collect();
+    bad_input(format!("the topology has no node `{name}`; it has {}", names.join(", ")))
+}
+
 /// The compiled cluster, or all errors of its file.
 pub fn cluster(file: &Path) -> Result<Cluster, Failure> {
     load(file).map_err(|errors| bad_input(format!("{} is not a topology:\n{errors}", file.display())))

@@ -142,9 +142,11 @@ fn load(arguments: &TrainerArguments) -> Result<Load, Failure> {
     let cluster = crate::topology::cluster(topology)?;
     let name = NodeName::new(node.clone()).map_err(bad_input)?;
     let node =
-        cluster.node_named(&name).ok_or_else(|| bad_input(format!("the topology has no node `{name}`")))?;
+        cluster.node_named(&name).ok_or_else(|| crate::topology::no_such_node(&cluster, name.as_str()))?;
     let socket = node.trainer_socket.clone();
-    socket.map(Load::Node).ok_or_else(|| bad_input(format!("`{name}` is no compute node")))
+    socket.map(Load::Node).ok_or_else(|| {
+        bad_input(format!("`{name}` is no compute node: give one, `rudder topology show` lists them"))
+    })
 }
 
 fn ring(arguments: &TrainerArguments) -> Result<Option<RingOptions>, Failure> {

@@ -129,7 +129,7 @@ fn wanted(cluster: &Cluster, names: &[String]) -> Result<Vec<NodeId>, Failure> {
     }
     let find = |name: &String| {
         let node = cluster.nodes.iter().find(|node| node.name.as_str() == name);
-        node.map(|node| node.id).ok_or_else(|| bad_input(format!("the topology has no node `{name}`")))
+        node.map(|node| node.id).ok_or_else(|| crate::topology::no_such_node(cluster, name))
     };
     names.iter().map(find).collect()
 }
