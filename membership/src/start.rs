@@ -25,10 +25,19 @@ pub enum MembershipError {
     UnknownNode(NodeId),
     #[error("{0} is not loopback and there are no keys; run `rudder keys init` or bind 127.0.0.1")]
     OpenWithoutKeys(SocketAddr),
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen at {address} for the control plane: {source}{}", hint(source))]
     Bind { address: SocketAddr, source: std::io::Error },
     #[error("the control plane did not start: {0}")]
     Start(#[from] SpawnErr),
+}
+
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another process has this port: stop it, or choose another `control` address"
+        }
+        _ => "",
+    }
 }
 
 /// The running part. Ends with `shutdown`, or abruptly when dropped.

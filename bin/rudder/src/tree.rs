@@ -9,7 +9,7 @@ use rudder_messages::responder::decode_status;
 use rudder_messages::{Answer, NodeStatus, NodeTree, ResponderMessage};
 use rudder_topology::{Cluster, NodeId, NodeName};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,10 +79,13 @@ async fn show(
         if arguments.json {
             crate::exit::print_json(&trees)?;
         } else {
-            if arguments.watch && std::io::stdout().is_terminal() {
-                print!("\x1b[2J\x1b[H");
+            let clear = if arguments.watch && std::io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
+            let text: String = trees.iter().map(ToString::to_string).collect();
+            match write!(std::io::stdout(), "{clear}{text}") {
+                // The reader, such as `head`, has seen enough.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written.map_err(failed)?,
             }
-            trees.iter().for_each(|tree| print!("{tree}"));
         }
         if !arguments.watch {
             let unreachable =
