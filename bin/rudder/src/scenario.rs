@@ -35,7 +35,7 @@ pub struct RunArguments {
     #[arg(long)]
     html: Option<PathBuf>,
     /// In place of the file's repeats
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
 }
 
@@ -89,12 +89,27 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
         }
         ScenarioCommand::Run(arguments) => {
             let mut scenario = load(&arguments.file).map_err(bad_input)?;
-            scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats).max(1);
+            // A run takes minutes: what it ends with must have a place before it begins.
+            for report in [&arguments.json, &arguments.html].into_iter().flatten() {
+                folder_is_there(report)?;
+            }
+            scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats);
             let stop = Stop::on_signals().map_err(failed)?;
             let report = compare(&scenario, &arguments.common, &stop)?;
             write(&report, arguments.json.as_deref(), arguments.html.as_deref())?;
             check_bytes(&report)
         }
+    }
+}
+
+fn folder_is_there(report: &Path) -> Result<(), Failure> {
+    match report.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        None => Ok(()),
+        Some(folder) => Err(bad_input(format!(
+            "cannot write {}: the folder {} is not there; make it, or write elsewhere",
+            report.display(),
+            folder.display()
+        ))),
     }
 }
 
