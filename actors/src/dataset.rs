@@ -34,6 +34,8 @@ pub struct Dataset {
 pub struct Greeting {
     pub credits: u32,
     pub ready_ahead: u32,
+    /// Of the manifest that the node serves.
+    pub digest: String,
     pub row_bytes: Vec<u32>,
     /// Cache chunks and co-located feature files.
     pub mappings: Vec<(MappingSpec, Arc<OwnedFd>)>,

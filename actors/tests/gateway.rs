@@ -140,7 +140,13 @@ fn dataset() -> Arc<Dataset> {
         mover,
         private: PrivateBuffers::default(),
         trainers: Trainers::default(),
-        greeting: Greeting { credits: 4, ready_ahead: 1, row_bytes: vec![ROW_BYTES as u32], mappings },
+        greeting: Greeting {
+            credits: 4,
+            ready_ahead: 1,
+            digest: DIGEST.into(),
+            row_bytes: vec![ROW_BYTES as u32],
+            mappings,
+        },
         timer,
         clock,
     })
@@ -201,13 +207,18 @@ async fn trainer<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
+/// Of the dataset that the node serves.
+const DIGEST: &str = "cafe";
+
 fn options(rank: u32) -> ConnectOptions {
-    ConnectOptions { job: JobId(1), rank: TrainerRank(rank), dataset: name(), time_out: PATIENCE }
+    let (job, rank) = (JobId(1), TrainerRank(rank));
+    ConnectOptions { job, rank, dataset: name(), digest: DIGEST.into(), time_out: PATIENCE }
 }
 
 fn hello(rank: u32) -> Vec<u8> {
     let mut frame = vec![];
-    ToNode::Hello(Hello { job: JobId(1), rank: TrainerRank(rank), dataset: name() }).encode(&mut frame);
+    ToNode::Hello(Hello { job: JobId(1), rank: TrainerRank(rank), dataset: name(), digest: String::new() })
+        .encode(&mut frame);
     frame
 }
 
@@ -318,6 +329,13 @@ async fn refusals_are_typed_and_leave_the_connection_usable() {
             Some(ClientError::Refused { refusal: Refusal::UnknownDataset, .. }) => {}
             other => panic!("{other:?}"),
         }
+        let other = ConnectOptions { digest: "beef".into(), ..options(1) };
+        match Client::connect(&path, &other).err() {
+            Some(ClientError::Refused { refusal: Refusal::OtherVersion, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        // A trainer without a manifest has nothing to compare.
+        Client::connect(&path, &ConnectOptions { digest: String::new(), ..options(2) }).unwrap();
         client.announce(MinibatchId(0), &[TableRows { table: TableId(0), rows: &[ROWS as u32] }]).unwrap();
         match client.ready(MinibatchId(0), PATIENCE) {
             Err(ClientError::Failed { refusal: Refusal::UnknownRow(0), .. }) => {}

@@ -29,6 +29,9 @@ pub struct ConnectOptions {
     pub job: JobId,
     pub rank: TrainerRank,
     pub dataset: DatasetName,
+    /// The digest in the manifest of the trainer's copy of the dataset: a node that serves another version refuses.
+    /// Empty where the trainer has no manifest; then nothing is compared.
+    pub digest: String,
     /// For connecting, and for connecting again.
     pub time_out: Duration,
 }
@@ -432,7 +435,12 @@ fn open(
     let broken = |source| ClientError::Broken { socket: socket.to_owned(), source };
     let protocol = |source| ClientError::Protocol { socket: socket.to_owned(), source };
     let mut connection = Connection::open(socket).map_err(connect)?;
-    let hello = Hello { job: options.job, rank: options.rank, dataset: options.dataset.clone() };
+    let hello = Hello {
+        job: options.job,
+        rank: options.rank,
+        dataset: options.dataset.clone(),
+        digest: options.digest.clone(),
+    };
     let mut frame = vec![];
     ToNode::Hello(hello).encode(&mut frame);
     connection.send(&frame, deadline).map_err(broken)?;

@@ -40,6 +40,8 @@ pub struct Hello {
     pub job: JobId,
     pub rank: TrainerRank,
     pub dataset: DatasetName,
+    /// The digest in the trainer's manifest; empty where the trainer has none to compare.
+    pub digest: String,
 }
 
 /// Rows of one feature table, in the order in which they will be gathered.
@@ -89,6 +91,10 @@ pub enum Refusal {
     Protocol { node: u32, trainer: u32 },
     #[error("the node does not serve this dataset")]
     UnknownDataset,
+    #[error(
+        "the node serves another version of this dataset: vertex ids would not mean the same rows; use the import that was pushed to the storage nodes"
+    )]
+    OtherVersion,
     #[error("another connection already trains as this job and rank: end it first")]
     RankInUse,
     #[error("table {0} has no such row")]
@@ -213,6 +219,7 @@ impl ToNode {
                 let start = begin_frame(out, 1);
                 put_u32s(out, &[PROTOCOL_VERSION, hello.job.0, hello.rank.0]);
                 put_text(out, hello.dataset.as_str());
+                put_text(out, &hello.digest);
                 end_frame(out, start);
             }
             ToNode::Want { minibatch } => put_minibatch(out, 3, *minibatch),
@@ -235,7 +242,7 @@ impl ToNode {
                 }
                 let (job, rank) = (JobId(r.u32()?), TrainerRank(r.u32()?));
                 let dataset = DatasetName::new(r.text()?).map_err(|_| FrameError::Text)?;
-                ToNode::Hello(Hello { job, rank, dataset })
+                ToNode::Hello(Hello { job, rank, dataset, digest: r.text()? })
             }
             2 => {
                 let minibatch = MinibatchId(r.u64()?);
@@ -370,6 +377,7 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::Corrupt => (7, 0, 0),
         Refusal::StorageRefused => (8, 0, 0),
         Refusal::Stopping => (9, 0, 0),
+        Refusal::OtherVersion => (10, 0, 0),
     };
     put_u32s(out, &[code, a, b]);
 }

@@ -115,6 +115,9 @@ async fn admitted(mut stream: UnixStream, gate: &Gate, hello: Hello, alive: Aliv
     let refusal = match gate.datasets.get(&hello.dataset) {
         None => Err(Refusal::UnknownDataset),
         Some(_) if *gate.stopping.borrow() => Err(Refusal::Stopping),
+        Some(dataset) if !hello.digest.is_empty() && hello.digest != dataset.greeting.digest => {
+            Err(Refusal::OtherVersion)
+        }
         Some(dataset) => match dataset.trainers.join(trainer, outbox.clone()) {
             Ok(()) => Ok(dataset),
             Err(_) => Err(Refusal::RankInUse),

@@ -167,7 +167,13 @@ impl<'a> Plan<'a> {
         }
         let tables = (0..self.book.tables()).map(|table| TableId(table as u16));
         let row_bytes = tables.map(|table| self.book.row_bytes(table).unwrap_or(0)).collect();
-        Ok(Greeting { credits: spec.credits, ready_ahead: spec.ready_ahead, row_bytes, mappings })
+        Ok(Greeting {
+            credits: spec.credits,
+            ready_ahead: spec.ready_ahead,
+            digest: self.manifest.digest.clone(),
+            row_bytes,
+            mappings,
+        })
     }
 
     /// The storage nodes that are dialed, each with the parts that are asked of it.

@@ -86,6 +86,7 @@ impl<'a> Reader<'a> {
             7 => Refusal::Corrupt,
             8 => Refusal::StorageRefused,
             9 => Refusal::Stopping,
+            10 => Refusal::OtherVersion,
             code => return Err(FrameError::Count(u64::from(code))),
         })
     }

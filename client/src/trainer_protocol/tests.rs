@@ -7,6 +7,7 @@ fn to_node() -> Vec<ToNode> {
             job: JobId(7),
             rank: TrainerRank(3),
             dataset: DatasetName::new("debian").unwrap(),
+            digest: "00ff".into(),
         }),
         ToNode::Announce {
             minibatch: MinibatchId(9),

@@ -73,6 +73,7 @@ impl<'d> Feed<'d> {
             job: options.job,
             rank: options.trace.rank,
             dataset: dataset.manifest().name.clone(),
+            digest: dataset.manifest().digest.clone(),
             time_out: options.time_out,
         };
         let client = Client::connect(socket, &connect)?;
