@@ -180,7 +180,8 @@ fn data_port(running: &Running) -> String {
 }
 
 fn hello() -> Vec<u8> {
-    let hello = Hello { job: JobId(0), rank: TrainerRank(0), dataset: DatasetName::new("tiny").unwrap() };
+    let dataset = DatasetName::new("tiny").unwrap();
+    let hello = Hello { job: JobId(0), rank: TrainerRank(0), dataset, digest: String::new() };
     let mut frame = vec![];
     ToNode::Hello(hello).encode(&mut frame);
     frame
