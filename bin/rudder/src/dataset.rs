@@ -1,10 +1,10 @@
 //! `rudder dataset`
 
-use crate::exit::{Failure, bad_input, failed};
+use crate::exit::{Failure, bad_input, failed, say};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use rudder_client::dataset::Dataset;
-use rudder_client::handshake::{Credential, Hello, Security, Verbs, dial};
+use rudder_client::handshake::{Credential, HandshakeError, Hello, Security, Verbs, dial};
 use rudder_client::identity::{Identity, PeerName};
 use rudder_client::push::Pusher;
 use rudder_client::put::PutFile;
@@ -98,7 +98,14 @@ fn push(
         return Err(bad_input(format!("{name} takes a free data port; give it a fixed one in the topology")));
     }
     let hello = Hello::new(Credential::Operator, dataset.manifest().name.clone(), Verbs::PUSH);
-    let dialed = dial(address, name, &hello, security, CONNECT).map_err(|error| at_node(&error))?;
+    let dialed = dial(address, name, &hello, security, CONNECT).map_err(|error| {
+        let advice = match error {
+            HandshakeError::Connect { .. } => "; is it up? start it: rudder-node --topology FILE --node NAME",
+            HandshakeError::Tls(_) => "; do both sides use keys of one `rudder keys init`?",
+            _ => "",
+        };
+        at_node(&format!("{error}{advice}"))
+    })?;
     let mut pusher = Pusher::new(dialed, ANSWER).map_err(|error| at_node(&error))?;
     let files = files(dataset, parts, parts_only);
     let total: u64 = files.iter().map(|(_, _, path)| path.metadata().map_or(0, |found| found.len())).sum();
@@ -116,8 +123,8 @@ fn push(
         sent += outcome.sent_bytes;
     }
     bar.finish_and_clear();
-    println!("{name}: {} parts, {} sent, {} were there", parts.len(), Bytes(sent), Bytes(before - sent));
-    Ok(())
+    let (there, parts) = (Bytes(before - sent), parts.len());
+    say(format_args!("{name}: {parts} parts, {} sent, {there} were there", Bytes(sent)))
 }
 
 /// What a node gets, the manifest last: a directory without it is no dataset.

@@ -1,6 +1,6 @@
 //! `rudder doctor`
 
-use crate::exit::{Failure, failed, print_json};
+use crate::exit::{Failure, failed, print_json, say};
 use clap::Args;
 use rudder_scenarios::run::namespaces_work;
 use rustix::process::{Resource, getrlimit};
@@ -49,9 +49,9 @@ pub fn run(arguments: &DoctorArguments) -> Result<(), Failure> {
                 Verdict::Lesser => "less",
                 Verdict::Bad => "BAD ",
             };
-            println!("{mark}  {}: {}", finding.what, finding.found);
+            say(format_args!("{mark}  {}: {}", finding.what, finding.found))?;
             if finding.verdict != Verdict::Good {
-                println!("      {}", finding.fix);
+                say(format_args!("      {}", finding.fix))?;
             }
         }
     }

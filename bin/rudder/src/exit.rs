@@ -1,6 +1,7 @@
 //! How a command ends when it does not end well.
 
 use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// A message for people, and the exit code for programs.
@@ -30,6 +31,23 @@ impl Failure {
 /// Prints a value as JSON on standard output.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(failed)?;
-    println!("{text}");
-    Ok(())
+    say(text)
+}
+
+/// Prints a line on standard output. A reader that has gone, such as `head`, has seen enough: that is no failure.
+pub fn say(text: impl Display) -> Result<(), Failure> {
+    write(format_args!("{text}\n"))
+}
+
+/// Prints text that ends its lines itself, as [`say`] does.
+pub fn print(text: impl Display) -> Result<(), Failure> {
+    write(format_args!("{text}"))
+}
+
+fn write(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| failed(format!("cannot write to standard output: {error}"))),
+    }
 }

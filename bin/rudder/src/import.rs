@@ -1,6 +1,6 @@
 //! `rudder import`
 
-use crate::exit::{Failure, bad_input, failed, print_json};
+use crate::exit::{Failure, bad_input, failed, print, print_json};
 use clap::{Args, ValueEnum};
 use rudder_importer::{
     Bars, BlockSize, Cancel, Direction, Existing, ImportError, ImportOptions, Input, Partitioner, import,
@@ -94,8 +94,7 @@ pub fn run(arguments: &ImportArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&summary);
     }
-    print!("{summary}");
-    Ok(())
+    print(summary)
 }
 
 /// A flag that signals raise; a thread carries it over from the process's own flag.

@@ -1,8 +1,9 @@
 //! `rudder inspect`
 
-use crate::exit::{Failure, failed, print_json};
+use crate::exit::{Failure, bad_input, failed, print, print_json};
 use clap::Args;
-use rudder_importer::{Bars, Verify, inspect};
+use rudder_importer::{Bars, InspectError, Verify, inspect};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -22,10 +23,15 @@ pub struct InspectArguments {
 
 pub fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     let verify = if arguments.quick { Verify::Shapes } else { Verify::Checksums };
-    let summary = inspect(&arguments.directory, verify, &mut Bars::default()).map_err(failed)?;
+    let summary = inspect(&arguments.directory, verify, &mut Bars::default()).map_err(|error| match error {
+        InspectError::Digest { .. } | InspectError::Checksum { .. } => failed(error),
+        InspectError::Io { ref source, .. } if source.kind() == ErrorKind::NotFound => {
+            bad_input(format!("{error}; is this a dataset? `rudder import` makes one"))
+        }
+        error => bad_input(error),
+    })?;
     if arguments.json {
         return print_json(&summary);
     }
-    print!("{summary}");
-    Ok(())
+    print(summary)
 }

@@ -1,6 +1,6 @@
 //! `rudder keys`
 
-use crate::exit::{Failure, bad_input, failed};
+use crate::exit::{Failure, bad_input, failed, say};
 use clap::Subcommand;
 use rudder_membership::keys::{Existing, KeysError, init};
 use std::path::PathBuf;
@@ -47,9 +47,6 @@ pub fn run(command: &KeysCommand) -> Result<(), Failure> {
     } else {
         report.made.join(", ")
     };
-    println!("{}: made {made}", report.directory.display());
-    if !report.kept.is_empty() {
-        println!("kept {}", report.kept.join(", "));
-    }
-    Ok(())
+    say(format_args!("{}: made {made}", report.directory.display()))?;
+    if report.kept.is_empty() { Ok(()) } else { say(format_args!("kept {}", report.kept.join(", "))) }
 }

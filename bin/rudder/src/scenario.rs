@@ -1,6 +1,6 @@
 //! `rudder scenario` and `rudder demo`
 
-use crate::exit::{Failure, bad_input, failed};
+use crate::exit::{Failure, bad_input, failed, say};
 use clap::{Args, Subcommand};
 use rudder_importer::{Bars, BlockSize, ImportOptions, Input, import};
 use rudder_scenarios::compile::{Mode, Scenario, load};
@@ -79,13 +79,8 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
     match command {
         ScenarioCommand::Check { file } => {
             let scenario = load(file).map_err(bad_input)?;
-            println!(
-                "{}: {} arms, {} repeats, no errors",
-                file.display(),
-                scenario.arms.len(),
-                scenario.repeats
-            );
-            Ok(())
+            let (arms, repeats) = (scenario.arms.len(), scenario.repeats);
+            say(format_args!("{}: {arms} arms, {repeats} repeats, no errors", file.display()))
         }
         ScenarioCommand::Run(arguments) => {
             let mut scenario = load(&arguments.file).map_err(bad_input)?;
@@ -127,9 +122,9 @@ pub fn demo(arguments: &DemoArguments) -> Result<(), Failure> {
         check_bytes(&report)?;
         written.extend([page, json]);
     }
-    println!("reports:");
+    say("reports:")?;
     for path in written {
-        println!("  {}", std::path::absolute(&path).unwrap_or(path).display());
+        say(format_args!("  {}", std::path::absolute(&path).unwrap_or(path).display()))?;
     }
     Ok(())
 }
@@ -145,7 +140,7 @@ fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result
         RunError::Prepare(error) => bad_input(error),
         error => failed(error),
     })?;
-    println!("{}", table::render(&report));
+    say(table::render(&report))?;
     Ok(report)
 }
 

@@ -1,6 +1,6 @@
 //! `rudder topology`
 
-use crate::exit::{Failure, bad_input};
+use crate::exit::{Failure, bad_input, print, say};
 use clap::Subcommand;
 use rudder_topology::{Cluster, load, show};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,16 @@ pub fn run(command: &TopologyCommand) -> Result<(), Failure> {
     match command {
         TopologyCommand::Check { file } => {
             let cluster = cluster(file)?;
-            println!(
+            say(format_args!(
                 "{}: {} nodes, {} datasets, no errors",
                 file.display(),
                 cluster.nodes.len(),
                 cluster.datasets.len()
-            );
+            ))
         }
-        TopologyCommand::Show { file, dot: true } => print!("{}", show::show_dot(&cluster(file)?)),
-        TopologyCommand::Show { file, dot: false } => print!("{}", show::show_text(&cluster(file)?)),
+        TopologyCommand::Show { file, dot: true } => print(show::show_dot(&cluster(file)?)),
+        TopologyCommand::Show { file, dot: false } => print(show::show_text(&cluster(file)?)),
     }
-    Ok(())
 }
 
 /// What is wrong with a node's name that the topology lacks.

@@ -1,6 +1,6 @@
 //! `rudder trainer`
 
-use crate::exit::{Failure, bad_input, failed};
+use crate::exit::{Failure, bad_input, failed, say};
 use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use rudder_scenarios::compile::Verify;
@@ -47,24 +47,24 @@ pub struct TrainerArguments {
     #[arg(long, default_value_t = 0)]
     rank: u32,
     /// Trainers of the job
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     world: u32,
     /// Seeds of a minibatch
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
     /// Neighbours sampled a hop
-    #[arg(long, value_delimiter = ',', default_value = "10,5")]
+    #[arg(long, value_delimiter = ',', default_value = "10,5", value_parser = clap::value_parser!(u32).range(1..))]
     fanout: Vec<u32>,
-    /// Minibatches announced ahead
+    /// Minibatches announced ahead; 0: none, every minibatch is a surprise
     #[arg(long, default_value_t = 16)]
     window: u32,
     /// Emulated compute of a minibatch
     #[arg(long, default_value_t = 20.0)]
     compute_ms: f64,
-    #[arg(long, conflicts_with = "epochs")]
+    #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     minibatches: Option<u64>,
     /// Default: one epoch
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -99,7 +99,7 @@ pub fn run(arguments: &TrainerArguments) -> Result<(), Failure> {
         TrainerError::Dataset(_) | TrainerError::NoGraph { .. } => bad_input(error),
         error => failed(error),
     })?;
-    people.summary(finished.bytes_wrong, arguments.verify);
+    people.summary(finished.bytes_wrong, arguments.verify)?;
     if finished.bytes_wrong > 0 { Err(failed("bytes differ from the dataset")) } else { Ok(()) }
 }
 
@@ -203,20 +203,18 @@ impl People {
         self.wait_ns as f64 / self.step_ns.max(1) as f64
     }
 
-    fn summary(&self, bytes_wrong: u64, verified: bool) {
+    fn summary(&self, bytes_wrong: u64, verified: bool) -> Result<(), Failure> {
         self.bar.finish_and_clear();
         let seconds = self.step_ns as f64 / 1e9;
-        println!(
+        say(format_args!(
             "{} minibatches in {seconds:.2} s: {:.2} a second, waited {:.1} % of the time, {} rows; compute is emulated, {:?} of sleep each",
             self.steps,
             self.steps as f64 / seconds.max(1e-9),
             self.wait_share() * 100.0,
             self.rows,
             self.compute
-        );
-        if verified {
-            println!("{bytes_wrong} bytes differ from the dataset");
-        }
+        ))?;
+        if verified { say(format_args!("{bytes_wrong} bytes differ from the dataset")) } else { Ok(()) }
     }
 }
 
@@ -231,7 +229,10 @@ impl Sink for People {
                 self.bar.inc(1);
                 self.bar.set_message(format!("waited {:.1} %", self.wait_share() * 100.0));
             }
-            Event::Listening { ring } => println!("the ring listens on {ring}"),
+            Event::Listening { ring } => {
+                // It is only a hint; training goes on without a reader.
+                let _ = say(format_args!("the ring listens on {ring}"));
+            }
             Event::Started { .. } | Event::Finished(_) | Event::Failed { .. } => {}
         }
     }
