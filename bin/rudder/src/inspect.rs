@@ -23,13 +23,14 @@ pub struct InspectArguments {
 
 pub fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     let verify = if arguments.quick { Verify::Shapes } else { Verify::Checksums };
-    let summary = inspect(&arguments.directory, verify, &mut Bars::default()).map_err(|error| match error {
-        InspectError::Digest { .. } | InspectError::Checksum { .. } => failed(error),
-        InspectError::Io { ref source, .. } if source.kind() == ErrorKind::NotFound => {
-            bad_input(format!("{error}; is this a dataset? `rudder import` makes one"))
-        }
-        error => bad_input(error),
-    })?;
+    let summary =
+        inspect(&arguments.directory, verify, &mut Bars::default()).map_err(|error| match error {
+            InspectError::Digest { .. } | InspectError::Checksum { .. } => failed(error),
+            InspectError::Io { ref source, .. } if source.kind() == ErrorKind::NotFound => {
+                bad_input(format!("{error}; is this a dataset? `rudder import` makes one"))
+            }
+            error => bad_input(error),
+        })?;
     if arguments.json {
         return print_json(&summary);
     }
