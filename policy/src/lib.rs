@@ -1,7 +1,8 @@
 //! Pure: what a node decides, as plain data and functions. No runtime, no clock, no files, no global randomness.
 //!
 //! Reading order: step (what goes in and out), window, cache, geometry, links (the facts), view (what a policy sees),
-//! arms (the policies), validate (the hard rules), engine (the stages of the fast loop), then the rest.
+//! arms (the policies), validate (the hard rules), engine (the stages of the fast loop), advice (the slow loop),
+//! then the rest.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,8 @@ pub mod validate;
 
 pub mod engine;
 pub mod ledger;
+
+pub mod advice;
 
 pub mod oracle;
 pub mod pacing;

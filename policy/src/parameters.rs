@@ -3,6 +3,33 @@
 use crate::step::Origin;
 use serde::{Deserialize, Serialize};
 
+/// How much of the links prefetching may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Posture {
+    #[default]
+    Normal,
+    /// A quarter of each link's permits, so that what a trainer waits for finds room.
+    DemandFirst,
+    /// Nothing but what a trainer waits for.
+    DemandOnly,
+}
+
+impl Posture {
+    /// In order of the variants.
+    pub const ALL: [Posture; 3] = [Posture::Normal, Posture::DemandFirst, Posture::DemandOnly];
+
+    /// Of a link's permits, what prefetching may hold, in percent.
+    #[must_use]
+    pub fn prefetch_percent(self) -> u64 {
+        match self {
+            Posture::Normal => 100,
+            Posture::DemandFirst => 25,
+            Posture::DemandOnly => 0,
+        }
+    }
+}
+
 /// What a policy may be told at run time. A directive only ever produces a new value of this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {

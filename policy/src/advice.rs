@@ -1,0 +1,33 @@
+//! The slow loop, as plain data and state machines: observe → edge trigger → consult → directive → evaluate → trial.
+//!
+//! What an advisor says is outside input. It can only choose among levers that are each safe at every value that the
+//! parser lets through, it acts by a new [`crate::parameters::Parameters`], and a trial takes back what hurts. The
+//! fast loop never waits for any of it.
+//!
+//! Reading order: state (what observers measured), labels (how nodes are called), trigger and coalesce (when to ask),
+//! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
+//! controls), prompt; reuse, breaker, retry (asking well); trial (was it good).
+
+pub mod labels;
+pub mod state;
+
+pub mod coalesce;
+pub mod trigger;
+
+pub mod report;
+
+pub mod directive;
+pub mod lever;
+pub mod parse;
+pub mod schema;
+
+pub mod choose;
+pub mod evaluate;
+pub mod options;
+pub mod prompt;
+
+pub mod breaker;
+pub mod retry;
+pub mod reuse;
+
+pub mod trial;

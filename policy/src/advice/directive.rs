@@ -1,0 +1,102 @@
+//! Directives: typed actions with units and a time to live.
+
+use super::labels::Labels;
+use super::lever::{LeverId, POSTURES, Value, lever};
+use super::state::{BlockOf, Group};
+use crate::parameters::Posture;
+use rudder_topology::{JobId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// What an action changes on its compute node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    LinkShare { storage: NodeId, percent: u8 },
+    Posture(Posture),
+    JobHorizon { job: JobId, minibatches: u32 },
+    WarmGroup(Group),
+    WarmBlock(BlockOf),
+}
+
+/// One action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Action {
+    pub compute: NodeId,
+    pub change: Change,
+    pub ttl_s: u32,
+}
+
+/// What an advisor's answer comes down to: at most [`super::lever::ACTIONS_MAX`] actions, no two on the same thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directive {
+    pub actions: Vec<Action>,
+}
+
+impl Action {
+    /// The action of a lever's checked fields, in the table's order; `None` if they are not the lever's.
+    #[must_use]
+    pub fn new(id: LeverId, values: &[Value], ttl_s: u32) -> Option<Self> {
+        let (compute, change) = match (id, values) {
+            (LeverId::LinkShare, &[Value::Link { storage, compute }, Value::Integer(percent)]) => {
+                (compute, Change::LinkShare { storage, percent: u8::try_from(percent).ok()? })
+            }
+            (LeverId::Posture, &[Value::Compute(compute), Value::Choice(index)]) => {
+                (compute, Change::Posture(*Posture::ALL.get(index)?))
+            }
+            (LeverId::JobHorizon, &[Value::Job { job, compute }, Value::Integer(minibatches)]) => {
+                (compute, Change::JobHorizon { job, minibatches })
+            }
+            (LeverId::WarmGroup, &[Value::Compute(compute), Value::Group(group)]) => {
+                (compute, Change::WarmGroup(group))
+            }
+            (LeverId::WarmBlock, &[Value::Compute(compute), Value::Block(block)]) => {
+                (compute, Change::WarmBlock(block))
+            }
+            _ => return None,
+        };
+        Some(Action { compute, change, ttl_s })
+    }
+
+    #[must_use]
+    pub fn lever(&self) -> LeverId {
+        match self.change {
+            Change::LinkShare { .. } => LeverId::LinkShare,
+            Change::Posture(_) => LeverId::Posture,
+            Change::JobHorizon { .. } => LeverId::JobHorizon,
+            Change::WarmGroup(_) => LeverId::WarmGroup,
+            Change::WarmBlock(_) => LeverId::WarmBlock,
+        }
+    }
+
+    /// Whether both set the same thing, to whatever value.
+    #[must_use]
+    pub fn is_about_the_same(&self, other: &Action) -> bool {
+        let same = match (self.change, other.change) {
+            (Change::LinkShare { storage: a, .. }, Change::LinkShare { storage: b, .. }) => a == b,
+            (Change::Posture(_), Change::Posture(_)) => true,
+            (Change::JobHorizon { job: a, .. }, Change::JobHorizon { job: b, .. }) => a == b,
+            (Change::WarmGroup(a), Change::WarmGroup(b)) => a == b,
+            (Change::WarmBlock(a), Change::WarmBlock(b)) => a == b,
+            _ => false,
+        };
+        same && self.compute == other.compute
+    }
+
+    /// In the table's words, such as `link_share S1-C0 50%`. Nodes that the topology does not have are `?`.
+    #[must_use]
+    pub fn describe(&self, labels: &Labels) -> String {
+        let or_unknown =
+            |label: Option<super::labels::Label>| label.map_or("?".to_owned(), |l| l.to_string());
+        let compute = or_unknown(labels.of_compute(self.compute));
+        let what = match self.change {
+            Change::LinkShare { storage, percent } => {
+                format!("{}-{compute} {percent}%", or_unknown(labels.of_storage(storage)))
+            }
+            Change::Posture(posture) => format!("{compute} {}", POSTURES[posture as usize]),
+            Change::JobHorizon { job, minibatches } => format!("{job}@{compute} {minibatches} ahead"),
+            Change::WarmGroup(group) => format!("{compute} {group}"),
+            Change::WarmBlock(block) => format!("{compute} {block}"),
+        };
+        format!("{} {what}", lever(self.lever()).name)
+    }
+}

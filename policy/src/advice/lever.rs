@@ -1,0 +1,210 @@
+//! The levers that a directive may pull: one table, from which the JSON schema, the prompt's description and the
+//! parser's checks are all derived.
+
+use super::labels::Labels;
+use super::state::{BlockOf, ClusterState, DatasetIndex, Group, GroupSet};
+use rudder_topology::{JobId, NodeId, PartId};
+use std::collections::BTreeSet;
+
+/// Actions of one directive at most, and so explicit blocks at most.
+pub const ACTIONS_MAX: usize = 5;
+
+/// A lever's name within the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeverId {
+    LinkShare,
+    Posture,
+    JobHorizon,
+    WarmGroup,
+    WarmBlock,
+}
+
+/// What a field may hold. Ids come from the consult's [`Vocabulary`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Compute,
+    Link,
+    /// A job on a compute node.
+    Job,
+    Group,
+    Block,
+    Choice(&'static [&'static str]),
+    Integer {
+        min: u32,
+        max: u32,
+    },
+}
+
+/// A field of a lever.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Field {
+    /// Its key in JSON; ends in its unit.
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+/// A lever as an advisor sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lever {
+    pub id: LeverId,
+    pub name: &'static str,
+    pub what: &'static str,
+    pub fields: &'static [Field],
+}
+
+/// Every action's time to live; what is left out means [`TTL_S_DEFAULT`].
+pub const TTL: Field = Field { name: "ttl_s", kind: Kind::Integer { min: 10, max: 600 } };
+pub const TTL_S_DEFAULT: u32 = 120;
+
+/// In the order of [`crate::parameters::Posture`]'s variants.
+pub const POSTURES: &[&str] = &["normal", "demand_first", "demand_only"];
+
+const COMPUTE: Field = Field { name: "compute", kind: Kind::Compute };
+
+/// The table.
+pub const LEVERS: &[Lever] = &[
+    Lever {
+        id: LeverId::LinkShare,
+        name: "link_share",
+        what: "use at most this share of the link's bytes in flight, and count it as that much slower when choosing \
+               between replicas",
+        fields: &[
+            Field { name: "link", kind: Kind::Link },
+            Field { name: "share_percent", kind: Kind::Integer { min: 10, max: 100 } },
+        ],
+    },
+    Lever {
+        id: LeverId::Posture,
+        name: "posture",
+        what: "how much of a compute node's links prefetching may use: all, a quarter, nothing",
+        fields: &[COMPUTE, Field { name: "posture", kind: Kind::Choice(POSTURES) }],
+    },
+    Lever {
+        id: LeverId::JobHorizon,
+        name: "job_horizon",
+        what: "how many minibatches of one job may be fetched ahead on a compute node: its share of the cache beside \
+               other jobs",
+        fields: &[
+            Field { name: "job", kind: Kind::Job },
+            Field { name: "ahead_minibatches", kind: Kind::Integer { min: 1, max: 64 } },
+        ],
+    },
+    Lever {
+        id: LeverId::WarmGroup,
+        name: "warm_group",
+        what: "bring a group of blocks into a compute node's free cache while its links are idle",
+        fields: &[COMPUTE, Field { name: "group", kind: Kind::Group }],
+    },
+    Lever {
+        id: LeverId::WarmBlock,
+        name: "warm_block",
+        what: "the same for one block",
+        fields: &[COMPUTE, Field { name: "block", kind: Kind::Block }],
+    },
+];
+
+/// The row of the table.
+#[must_use]
+pub fn lever(id: LeverId) -> &'static Lever {
+    LEVERS.iter().find(|lever| lever.id == id).expect("every id has its row; a test asserts it")
+}
+
+/// A checked value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Compute(NodeId),
+    Link {
+        storage: NodeId,
+        compute: NodeId,
+    },
+    Job {
+        job: JobId,
+        compute: NodeId,
+    },
+    Group(Group),
+    Block(BlockOf),
+    /// Index into the choices.
+    Choice(usize),
+    Integer(u32),
+}
+
+/// What an answer may name: bounded whatever the size of the cluster, and all of it exists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vocabulary {
+    compute: Vec<(String, Value)>,
+    links: Vec<(String, Value)>,
+    jobs: Vec<(String, Value)>,
+    groups: Vec<(String, Value)>,
+    blocks: Vec<(String, Value)>,
+}
+
+/// Compute nodes in a vocabulary, worst first.
+const COMPUTE_MAX: usize = 6;
+const LINKS_MAX: usize = 16;
+const JOBS_MAX: usize = 8;
+const GROUPS_MAX: usize = 12;
+const BLOCKS_MAX: usize = 12;
+
+impl Vocabulary {
+    /// The nodes that wait most, the links towards them, their jobs, the groups and blocks that they want.
+    #[must_use]
+    pub fn of(state: &ClusterState, labels: &Labels) -> Self {
+        let mut worst: Vec<_> =
+            state.compute.iter().filter(|c| labels.of_compute(c.node).is_some()).collect();
+        worst.sort_by(|a, b| b.wait_share.total_cmp(&a.wait_share).then(a.node.cmp(&b.node)));
+        worst.truncate(COMPUTE_MAX);
+        let mut vocabulary = Vocabulary::default();
+        let (mut groups, mut blocks) = (BTreeSet::new(), BTreeSet::new());
+        for compute in &worst {
+            let Some(label) = labels.of_compute(compute.node) else { continue };
+            vocabulary.compute.push((label.to_string(), Value::Compute(compute.node)));
+            for job in &compute.jobs {
+                let value = Value::Job { job: job.job, compute: compute.node };
+                vocabulary.jobs.push((format!("{}@{label}", job.job), value));
+            }
+            for link in state.links.iter().filter(|link| link.compute == compute.node) {
+                let Some(storage) = labels.of_storage(link.storage) else { continue };
+                let value = Value::Link { storage: link.storage, compute: link.compute };
+                vocabulary.links.push((format!("{storage}-{label}"), value));
+            }
+            groups.extend(compute.wants.iter().map(|&(group, _)| group));
+            blocks.extend(compute.next.iter().copied());
+        }
+        blocks.extend(state.ahead.iter().copied());
+        vocabulary.jobs.truncate(JOBS_MAX);
+        vocabulary.links.truncate(LINKS_MAX);
+        let groups = groups.into_iter().take(GROUPS_MAX);
+        vocabulary.groups = groups.map(|group| (group.to_string(), Value::Group(group))).collect();
+        let blocks = blocks.into_iter().take(BLOCKS_MAX);
+        vocabulary.blocks = blocks.map(|block| (block.to_string(), Value::Block(block))).collect();
+        vocabulary
+    }
+
+    /// The texts that a field of an id's kind may hold, with what each means; nothing for other kinds.
+    #[must_use]
+    pub fn entries(&self, kind: Kind) -> &[(String, Value)] {
+        match kind {
+            Kind::Compute => &self.compute,
+            Kind::Link => &self.links,
+            Kind::Job => &self.jobs,
+            Kind::Group => &self.groups,
+            Kind::Block => &self.blocks,
+            Kind::Choice(_) | Kind::Integer { .. } => &[],
+        }
+    }
+
+    /// Whether every id field of the lever has something to name.
+    #[must_use]
+    pub fn offers(&self, lever: &Lever) -> bool {
+        lever.fields.iter().all(|field| {
+            matches!(field.kind, Kind::Choice(_) | Kind::Integer { .. })
+                || !self.entries(field.kind).is_empty()
+        })
+    }
+}
+
+/// The hot group of a part, a shorthand.
+#[must_use]
+pub fn hot(dataset: DatasetIndex, part: PartId) -> Group {
+    Group { dataset, part, set: GroupSet::Hot }
+}

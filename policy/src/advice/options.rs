@@ -1,0 +1,155 @@
+//! Few bounded options, each safe on its own, in a shuffled order that is recorded: small models choose by position
+//! rather than by content, and whoever reads their choices must be able to see it.
+
+use super::directive::{Action, Change};
+use super::evaluate::predict;
+use super::lever::{ACTIONS_MAX, Kind, TTL_S_DEFAULT, Value, Vocabulary};
+use super::state::ClusterState;
+use crate::parameters::Posture;
+use rudder_graph::random::Key;
+use serde::{Deserialize, Serialize};
+
+/// Options of one question at most.
+pub const OPTIONS_MAX: usize = 6;
+/// The same kind of change at most so often among the options.
+const ALIKE_MAX: usize = 3;
+
+/// An action that may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    pub action: Action,
+    /// See [`predict`].
+    pub predicted: f32,
+}
+
+/// Options as they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// In the order shown.
+    pub shown: Vec<Choice>,
+    /// For each place its rank by prediction, 0 the best.
+    pub ranks: Vec<usize>,
+}
+
+impl Options {
+    #[must_use]
+    pub fn actions(&self) -> Vec<Action> {
+        self.shown.iter().map(|choice| choice.action).collect()
+    }
+
+    /// The same options in another order.
+    #[must_use]
+    pub fn shuffled(&self, key: Key) -> Options {
+        let mut places: Vec<_> = (0..self.shown.len()).collect();
+        for at in (1..places.len()).rev() {
+            places.swap(at, key.below(at as u64, at as u64 + 1) as usize);
+        }
+        Options {
+            shown: places.iter().map(|&place| self.shown[place]).collect(),
+            ranks: places.iter().map(|&place| self.ranks[place]).collect(),
+        }
+    }
+}
+
+/// The options in a state that are not expected to hurt, shuffled by the key.
+#[must_use]
+pub fn options(state: &ClusterState, vocabulary: &Vocabulary, key: Key) -> Options {
+    let mut all: Vec<_> = candidates(state, vocabulary)
+        .into_iter()
+        .map(|action| Choice { action, predicted: predict(&action, state) })
+        .filter(|choice| choice.predicted <= 0.0)
+        .collect();
+    all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
+    let mut shown: Vec<Choice> = vec![];
+    for choice in all {
+        let alike = shown.iter().filter(|known| known.action.lever() == choice.action.lever()).count();
+        let same = shown.iter().any(|known| known.action.is_about_the_same(&choice.action));
+        if alike < ALIKE_MAX && !same && shown.len() < OPTIONS_MAX {
+            shown.push(choice);
+        }
+    }
+    let ranks = (0..shown.len()).collect();
+    Options { shown, ranks }.shuffled(key)
+}
+
+/// Everything worth a thought: each lever at a few settings.
+fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> {
+    let mut actions = vec![];
+    let mut add = |compute, change| actions.push(Action { compute, change, ttl_s: TTL_S_DEFAULT });
+    for &(_, value) in vocabulary.entries(Kind::Link) {
+        let Value::Link { storage, compute } = value else { continue };
+        let carries = state.link(storage, compute).map_or(1.0, |link| link.rate_share);
+        for percent in [25, 50, 75, ((carries * 100.0) as u8).clamp(10, 100)] {
+            add(compute, Change::LinkShare { storage, percent });
+        }
+    }
+    for &(_, value) in vocabulary.entries(Kind::Compute) {
+        let Value::Compute(compute) = value else { continue };
+        add(compute, Change::Posture(Posture::DemandFirst));
+        add(compute, Change::Posture(Posture::DemandOnly));
+        let wants = state.compute_node(compute).map_or(&[][..], |of| &of.wants);
+        let offered = |value| vocabulary.entries(Kind::Group).iter().any(|&(_, known)| known == value);
+        for &(group, _) in wants.iter().filter(|(group, _)| offered(Value::Group(*group))) {
+            add(compute, Change::WarmGroup(group));
+        }
+        let next = state.compute_node(compute).map_or(&[][..], |of| &of.next);
+        for &block in next.iter().take(ACTIONS_MAX) {
+            add(compute, Change::WarmBlock(block));
+        }
+    }
+    for &(_, value) in vocabulary.entries(Kind::Job) {
+        let Value::Job { job, compute } = value else { continue };
+        for minibatches in [1, 2, 4] {
+            add(compute, Change::JobHorizon { job, minibatches });
+        }
+    }
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advice::parse::tests::{state, vocabulary};
+    use crate::advice::state::StorageState;
+    use rudder_topology::NodeId;
+
+    fn degraded() -> ClusterState {
+        let mut state = state();
+        let node =
+            |node| StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, cached: vec![] };
+        state.storage = vec![node(2), node(3)];
+        state.links[0].rate_share = 0.2;
+        state
+    }
+
+    #[test]
+    fn options_are_few_safe_and_led_by_what_helps() {
+        let options = options(&degraded(), &vocabulary(), Key::new(1));
+        assert!((2..=OPTIONS_MAX).contains(&options.shown.len()), "{options:#?}");
+        assert!(options.shown.iter().all(|choice| choice.predicted <= 0.0));
+        let best = options.ranks.iter().position(|&rank| rank == 0).unwrap();
+        let change = options.shown[best].action.change;
+        assert!(matches!(change, Change::LinkShare { storage: NodeId(2), .. }), "{change:?}");
+    }
+
+    #[test]
+    fn the_order_is_the_keys_and_every_order_comes() {
+        let options = |seed| options(&degraded(), &vocabulary(), Key::new(seed));
+        assert_eq!(options(7), options(7));
+        let places: std::collections::BTreeSet<_> =
+            (0..200).map(|seed| options(seed).ranks.iter().position(|&rank| rank == 0)).collect();
+        assert_eq!(places.len(), options(0).shown.len(), "the best stands at every place");
+        let mut sorted = options(3).ranks;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..sorted.len()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_cluster_at_ease_has_nothing_that_would_gain() {
+        let mut state = degraded();
+        state.links[0].rate_share = 1.0;
+        state.compute.iter_mut().for_each(|of| (of.wait_share, of.hit_rate) = (0.0, 1.0));
+        let options = options(&state, &vocabulary(), Key::new(1));
+        assert!(options.shown.iter().all(|choice| choice.predicted == 0.0), "{options:#?}");
+    }
+}
