@@ -45,4 +45,4 @@ pub use manifest::{FileSpec, GraphSpec, Manifest, TableSpec};
 pub use rows::{BlockRows, Class};
 pub use sampler::{SampleKey, Sampler};
 pub use seeds::{Deal, EpochSeeds};
-pub use trace::TraceDigest;
+pub use trace::{Trace, TraceDigest, TraceSpec};

@@ -3,6 +3,10 @@
 
 use rudder_topology::{MinibatchId, TableId};
 
+mod sampled;
+
+pub use sampled::{Trace, TraceSpec};
+
 /// Part of every digest: raised when samplers, shuffles or this encoding change.
 pub const TRACE_VERSION: u32 = 1;
 

@@ -21,6 +21,8 @@ mod next_use;
 mod order;
 mod recency;
 
+pub(crate) use frequency::Frequency;
+
 use arm::{Arm, Traits};
 use next_use::NextUse;
 use recency::Recency;

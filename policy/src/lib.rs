@@ -1,8 +1,8 @@
 //! Pure: what a node decides, as plain data and functions. No runtime, no clock, no files, no global randomness.
 //!
 //! Reading order: step (what goes in and out), window, cache, geometry, links (the facts), view (what a policy sees),
-//! arms (the policies), validate (the hard rules), engine (the stages of the fast loop), advice (the slow loop),
-//! then the rest.
+//! predict (what will be used), arms (the policies), validate (the hard rules), engine (the stages of the fast loop),
+//! advice (the slow loop), then the rest.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod links;
 pub mod window;
 
 pub mod parameters;
+pub mod predict;
 pub mod view;
 
 mod arms;

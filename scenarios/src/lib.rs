@@ -1,6 +1,6 @@
 //! Scenarios: a file that says what to compare, real processes that run it, and the report.
 //!
-//! Reading order: arm, spec, compile, trace, trainer, relay, run, report.
+//! Reading order: arm, spec, compile, trainer, relay, run, report.
 
 #![forbid(unsafe_code)]
 
@@ -12,5 +12,5 @@ pub mod report;
 pub mod run;
 pub mod spec;
 pub mod stop;
-pub mod trace;
+pub use rudder_graph::trace;
 pub mod trainer;

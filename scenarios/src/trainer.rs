@@ -17,10 +17,10 @@ mod steps;
 
 use crate::compile::Verify;
 use crate::stop::Stop;
-use crate::trace::TraceSpec;
 use event::{Event, Finished};
 use ring::{RingError, RingListener};
 use rudder_client::trainer::ClientError;
+use rudder_graph::trace::TraceSpec;
 use rudder_topology::{Bytes, JobId};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 use crate::exit::{Failure, bad_input, failed, say};
 use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
+use rudder_graph::trace::TraceSpec;
 use rudder_scenarios::compile::Verify;
 use rudder_scenarios::stop::Stop;
-use rudder_scenarios::trace::TraceSpec;
 use rudder_scenarios::trainer::event::Event;
 use rudder_scenarios::trainer::{
     Length, Load, Peers, RingOptions, Sink, TrainerError, TrainerOptions, parse_peers, run as train,

@@ -6,7 +6,7 @@ use rudder_topology::BlockId;
 /// Decayed counts in the log domain. With half-life H, a use at minibatch n weighs 2^(n / H) for ever, so nothing
 /// has to be decayed later: only ratios of counts have a meaning, and those are what an order needs.
 #[derive(Clone, Debug)]
-pub(super) struct Frequency {
+pub(crate) struct Frequency {
     /// log2 of the weighted count.
     scores: Vec<f32>,
     /// log2 weight of a use now.
@@ -34,6 +34,12 @@ impl Frequency {
         }
     }
 
+    /// log2 of what a single use by the newest minibatch counts.
+    pub fn now(&self) -> f32 {
+        self.weight as f32
+    }
+
+    /// log2 of the weighted count.
     pub fn score(&self, block: BlockId) -> f32 {
         self.scores.get(block.index()).copied().unwrap_or(f32::NEG_INFINITY)
     }

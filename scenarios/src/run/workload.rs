@@ -1,8 +1,8 @@
 //! What the trainers will ask for, known before they run: for burst sizes, the report, and the oracle.
 
 use crate::compile::Scenario;
-use crate::trace::{Trace, TraceSpec};
 use rudder_client::dataset::Dataset;
+use rudder_graph::trace::{Trace, TraceSpec};
 use rudder_graph::{BlockRows, Split};
 use rudder_topology::{Bytes, MinibatchId, TableId, TrainerRank, VertexId};
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use crate::compile::Verify;
 use crate::stop::Stop;
-use crate::trace::Trace;
 use crate::trainer::{Length, TrainerError, TrainerOptions};
 use rudder_client::dataset::Dataset;
 use rudder_client::trainer::{Client, ClientError, ConnectOptions, TableRows};
 use rudder_graph::Split;
+use rudder_graph::trace::Trace;
 use rudder_graph::trace::TraceDigest;
 use rudder_topology::{MinibatchId, TableId, VertexId};
 use std::collections::VecDeque;

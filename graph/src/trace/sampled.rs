@@ -1,8 +1,8 @@
-//! What a trainer will ask for: seeds of its share of every epoch, sampled. Trainer and report sample alike.
+//! What a trainer will ask for: seeds of its share of every epoch, sampled. Trainer, replay and report sample alike.
 
-use rudder_graph::csc::Csc;
-use rudder_graph::sampler::{SampleKey, Sampler};
-use rudder_graph::seeds::{Deal, EpochSeeds};
+use crate::csc::Csc;
+use crate::sampler::{SampleKey, Sampler};
+use crate::seeds::{Deal, EpochSeeds};
 use rudder_topology::{MinibatchId, TrainerRank, VertexId};
 
 /// Which trace: everything that a minibatch depends on beside the graph.
@@ -46,8 +46,19 @@ impl<'g> Trace<'g> {
         self.dealt.minibatches()
     }
 
-    /// The distinct vertices that the minibatch reads, seeds first.
-    pub fn rows(&mut self, minibatch: MinibatchId) -> &[u32] {
+    #[must_use]
+    pub fn spec(&self) -> &TraceSpec {
+        &self.spec
+    }
+
+    /// The vertices that the minibatch trains on; empty where there is none.
+    pub fn seeds(&mut self, minibatch: MinibatchId) -> &[VertexId] {
+        let (_, within) = self.turn_to(minibatch);
+        self.dealt.minibatch(within)
+    }
+
+    /// The epoch and the position in it; the epoch's seeds are dealt then.
+    fn turn_to(&mut self, minibatch: MinibatchId) -> (u64, u64) {
         let per_epoch = self.dealt.minibatches().max(1);
         let epoch = minibatch.0 / per_epoch;
         let within = minibatch.0 % per_epoch;
@@ -55,6 +66,12 @@ impl<'g> Trace<'g> {
             self.dealt = deal(&self.spec, epoch, &self.train_ids);
             self.epoch = epoch;
         }
+        (epoch, within)
+    }
+
+    /// The distinct vertices that the minibatch reads, seeds first.
+    pub fn rows(&mut self, minibatch: MinibatchId) -> &[u32] {
+        let (epoch, within) = self.turn_to(minibatch);
         let key = SampleKey { seed: self.spec.seed, epoch, minibatch: within };
         let vertices = self.sampler.sample(self.graph, key, self.dealt.minibatch(within));
         self.rows.clear();
