@@ -108,6 +108,7 @@ fn engine(book: &PartitionBook) -> Engine {
         limits: Limits::default(),
         parameters: Parameters::default(),
         policy: PolicySpec::Rudder,
+        prior: None,
         credits: 4,
         ready_ahead: 1,
     })

@@ -89,6 +89,7 @@ fn engine(book: PartitionBook, blocks: u64, policy: PolicySpec) -> Engine {
         limits,
         parameters: Parameters::default(),
         policy,
+        prior: None,
         credits: WINDOW as u32 + 2,
         ready_ahead: 1,
     })

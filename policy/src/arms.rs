@@ -7,6 +7,8 @@
 //! | `fixed_window` W | the next W minibatches | all | least recently used |
 //! | `lru` | nothing | all | least recently used |
 //! | `lru_prefetch` | what was used most often and recently | all | least recently used |
+//! | `lfu` | nothing | all | least often used |
+//! | `clock`, `sieve`, `s3fifo` | nothing | all | as published, see `demand` |
 //! | `rudder` | every announced minibatch, soonest first | all | furthest next use; beyond the window least likely |
 
 use crate::geometry::Geometry;
@@ -15,6 +17,7 @@ use rudder_graph::PartitionBook;
 use rudder_topology::PolicySpec;
 
 mod arm;
+mod demand;
 mod frequency;
 mod lists;
 mod next_use;
@@ -24,6 +27,7 @@ mod recency;
 pub(crate) use frequency::Frequency;
 
 use arm::{Arm, Traits};
+use demand::{Clock, Demand, Lfu, S3Fifo, Sieve};
 use next_use::NextUse;
 use recency::Recency;
 
@@ -45,6 +49,10 @@ pub(crate) fn policy(spec: PolicySpec, book: &PartitionBook, geometry: &Geometry
         }
         PolicySpec::Lru => Box::new(Arm::new(keep, recency(), book)),
         PolicySpec::LruPrefetch => Box::new(Arm::new(Traits { speculates: true, ..keep }, recency(), book)),
+        PolicySpec::Lfu => Box::new(Arm::new(keep, Demand::new(geometry, Lfu::new), book)),
+        PolicySpec::Clock => Box::new(Arm::new(keep, Demand::new(geometry, Clock::new), book)),
+        PolicySpec::Sieve => Box::new(Arm::new(keep, Demand::new(geometry, Sieve::new), book)),
+        PolicySpec::S3Fifo => Box::new(Arm::new(keep, Demand::new(geometry, S3Fifo::new), book)),
         PolicySpec::Rudder => {
             let traits = Traits { horizon: u32::MAX, ..keep };
             Box::new(Arm::new(traits, NextUse::new(geometry), book))

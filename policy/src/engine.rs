@@ -22,6 +22,7 @@ use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_graph::demand::DemandMapper;
 use rudder_topology::{Bytes, Limits, LinkCost, NodeId, PolicySpec};
+use std::sync::Arc;
 
 mod announce;
 mod apply;
@@ -40,6 +41,9 @@ pub struct EngineConfig {
     pub limits: Limits,
     pub parameters: Parameters,
     pub policy: PolicySpec,
+    /// Expected uses of each block a minibatch, by block id, for policies that decide by it. Only its order counts, and
+    /// zero is never.
+    pub prior: Option<Arc<[f32]>>,
     pub credits: u32,
     pub ready_ahead: u32,
 }

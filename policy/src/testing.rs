@@ -93,6 +93,7 @@ impl World {
             limits,
             parameters: Parameters::default(),
             policy,
+            prior: None,
             credits: 6,
             ready_ahead: 1,
         });

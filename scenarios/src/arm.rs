@@ -11,11 +11,30 @@ pub enum Arm {
     FixedWindow,
     Lru,
     LruPrefetch,
+    Lfu,
+    Clock,
+    Sieve,
+    S3Fifo,
     Rudder,
 }
 
 impl Arm {
-    pub const ALL: [Arm; 6] =
+    /// Every arm; in a scenario file `arms = "all"`.
+    pub const ALL: [Arm; 10] = [
+        Arm::None,
+        Arm::NoneOverlap,
+        Arm::FixedWindow,
+        Arm::Lru,
+        Arm::LruPrefetch,
+        Arm::Lfu,
+        Arm::Clock,
+        Arm::Sieve,
+        Arm::S3Fifo,
+        Arm::Rudder,
+    ];
+
+    /// The arms of a scenario that names none: with real processes each takes as long as training does.
+    pub const DEFAULT: [Arm; 6] =
         [Arm::None, Arm::NoneOverlap, Arm::FixedWindow, Arm::Lru, Arm::LruPrefetch, Arm::Rudder];
 
     /// The name in scenario files, topology files and reports.
@@ -27,6 +46,10 @@ impl Arm {
             Arm::FixedWindow => "fixed_window",
             Arm::Lru => "lru",
             Arm::LruPrefetch => "lru_prefetch",
+            Arm::Lfu => "lfu",
+            Arm::Clock => "clock",
+            Arm::Sieve => "sieve",
+            Arm::S3Fifo => "s3fifo",
             Arm::Rudder => "rudder",
         }
     }

@@ -7,6 +7,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+/// What a scenario file writes for every arm there is.
+const ALL_ARMS: &str = "all";
+
 /// A scenario that passed every check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -241,7 +244,10 @@ impl Compiler {
     }
 
     fn arms(&mut self, spec: &Spec) -> Vec<Arm> {
-        let Some(names) = &spec.arms else { return Arm::ALL.to_vec() };
+        let Some(names) = &spec.arms else { return Arm::DEFAULT.to_vec() };
+        if names.value == [ALL_ARMS] {
+            return Arm::ALL.to_vec();
+        }
         let mut arms = Vec::new();
         for name in &names.value {
             match Arm::named(name) {
@@ -250,7 +256,8 @@ impl Compiler {
                 }
                 Some(arm) => arms.push(arm),
                 None => {
-                    let known = Arm::ALL.map(Arm::name).join(", ");
+                    let known = Arm::ALL.map(Arm::name).into_iter().chain([ALL_ARMS]);
+                    let known = known.collect::<Vec<_>>().join(", ");
                     let name = name.chars().take(60).collect();
                     self.error(names.line, ScenarioError::Arm { name, known });
                 }

@@ -4,7 +4,7 @@
 //! name = "smoke"
 //! about = "one line for the report"
 //! seed = 1
-//! arms = ["none", "lru", "rudder"]      # default: all six
+//! arms = ["none", "lru", "rudder"]      # or "all"; default: none, none_overlap, fixed_window, lru, lru_prefetch, rudder
 //! repeats = 3                           # default 3
 //! mode = "auto"                         # netns, relay, plain, auto; default auto
 //!

@@ -85,7 +85,8 @@ const FAULTY_EVENTS: u64 = 250;
 /// Events after the faults; a run that needs more does not come to an end.
 const FAIR_EVENTS_MAX: usize = 50_000;
 
-const POLICIES: [PolicySpec; 7] = [
+const POLICIES: [PolicySpec; 12] = [
+    PolicySpec::Rudder,
     PolicySpec::Rudder,
     PolicySpec::Rudder,
     PolicySpec::None,
@@ -93,6 +94,10 @@ const POLICIES: [PolicySpec; 7] = [
     PolicySpec::FixedWindow { minibatches: 2 },
     PolicySpec::Lru,
     PolicySpec::LruPrefetch,
+    PolicySpec::Lfu,
+    PolicySpec::Clock,
+    PolicySpec::Sieve,
+    PolicySpec::S3Fifo,
 ];
 
 /// Options and dataset of a seed: small, crowded and different each time.
@@ -201,6 +206,7 @@ fn config(options: &Options, dataset: &Dataset, random: &mut Random) -> EngineCo
         limits: options.limits,
         parameters: Parameters::default(),
         policy: options.policy,
+        prior: None,
         credits: options.window as u32,
         ready_ahead: options.ready_ahead,
     }

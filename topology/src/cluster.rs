@@ -1,6 +1,7 @@
 //! The compiled cluster: names resolved, numbers checked, ready to be asked.
 
 use crate::ids::{DatasetName, MachineName, NodeId, NodeName, PartId};
+use crate::policy::PolicySpec;
 use crate::units::{Bytes, BytesPerSecond, Nanos};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,17 +55,6 @@ pub struct Compute {
     pub ready_ahead: u32,
     /// Announced, unreleased minibatches a trainer may have.
     pub credits: u32,
-}
-
-/// Which policy steers the cache, with its parameter where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicySpec {
-    None,
-    NoneOverlap,
-    FixedWindow { minibatches: u32 },
-    Lru,
-    LruPrefetch,
-    Rudder,
 }
 
 /// What a storage node needs to know of itself.

@@ -4,6 +4,7 @@ mod cores;
 mod links;
 mod nodes;
 mod parts;
+mod policy;
 
 use crate::cluster::{Cluster, Node};
 use crate::error::{

@@ -1,6 +1,6 @@
 //! Typed ids and units, and the cluster specification: a TOML file compiled into a [`Cluster`].
 //!
-//! Reading order: ids, units, quantity, cluster, spec, compile, routes, show.
+//! Reading order: ids, units, quantity, policy, cluster, spec, compile, routes, show.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ pub mod cluster;
 mod compile;
 pub mod error;
 pub mod ids;
+pub mod policy;
 pub mod quantity;
 mod routes;
 pub mod show;
@@ -18,4 +19,5 @@ pub use cluster::*;
 pub use compile::{FILE_BYTES_MAX, NODES_MAX, check_cache, compile, load};
 pub use error::{TopologyError, TopologyErrorKind, TopologyErrors};
 pub use ids::*;
+pub use policy::*;
 pub use units::*;

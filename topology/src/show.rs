@@ -1,6 +1,6 @@
 //! A cluster as text and as a DOT graph.
 
-use crate::cluster::{Cluster, Cores, Dataset, LinkCost, Node, PolicySpec, Roles, StorageMode};
+use crate::cluster::{Cluster, Cores, Dataset, LinkCost, Node, Roles, StorageMode};
 use crate::ids::{MachineName, NodeId};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -13,19 +13,6 @@ impl fmt::Display for Roles {
         let roles = [(self.compute, "compute"), (self.storage, "storage"), (self.scheduler, "scheduler")];
         let names: Vec<&str> = roles.iter().filter(|(has, _)| *has).map(|&(_, name)| name).collect();
         f.write_str(&names.join("+"))
-    }
-}
-
-impl fmt::Display for PolicySpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PolicySpec::None => f.write_str("none"),
-            PolicySpec::NoneOverlap => f.write_str("none_overlap"),
-            PolicySpec::FixedWindow { minibatches } => write!(f, "fixed_window({minibatches})"),
-            PolicySpec::Lru => f.write_str("lru"),
-            PolicySpec::LruPrefetch => f.write_str("lru_prefetch"),
-            PolicySpec::Rudder => f.write_str("rudder"),
-        }
     }
 }
 

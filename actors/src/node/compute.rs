@@ -147,6 +147,7 @@ impl<'a> Plan<'a> {
             limits: base.cluster.limits,
             parameters: Parameters::default(),
             policy: spec.policy,
+            prior: None,
             credits: spec.credits,
             ready_ahead: spec.ready_ahead,
         })

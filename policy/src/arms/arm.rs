@@ -105,6 +105,7 @@ impl<O: Order> Arm<O> {
 
     fn released(&mut self, id: EntryId, blocks: &Arc<[BlockRows]>, view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
+        self.order.used(blocks, view);
         for rows in blocks.iter() {
             if !view.cache.is_evictable(rows.block) {
                 continue;
@@ -251,9 +252,6 @@ impl<O: Order> Arm<O> {
                 for n in &need {
                     budget.take_slots(n.table, n.new.min(n.free));
                 }
-                for rows in entry.blocks.iter() {
-                    self.order.remove(rows.block, view);
-                }
                 for &victim in &evict {
                     self.let_go(victim, view);
                 }
@@ -300,36 +298,28 @@ impl<O: Order> Arm<O> {
         needs
     }
 
-    /// Takes as many victims out of the order as the reservation lacks, none of them its own; `None`, and all of
-    /// them back, if there are not enough.
+    /// Takes a minibatch's own blocks out of the order, then as many victims as the reservation lacks; `None`, and
+    /// all of them back, if there are not enough. The own go first, so that no order passes over them.
     fn victims_for(&mut self, candidate: &Candidate, need: &[Need], view: &View) -> Option<Vec<BlockId>> {
         let entry = view.window.entry(candidate.id)?;
-        let (mut victims, mut own) = (vec![], vec![]);
-        let mut enough = true;
+        for rows in entry.blocks.iter() {
+            self.order.remove(rows.block, view);
+        }
+        let mut victims = vec![];
         for n in need {
-            let mut lacking = n.new.saturating_sub(n.free);
-            while lacking > 0 {
-                // A reservation may take from minibatches that come later, never from itself.
-                let Some(block) = self.order.victim(n.table, candidate.rank, view) else { break };
-                if entry.blocks.binary_search_by_key(&block, |rows| rows.block).is_ok() {
-                    own.push(block);
-                } else {
-                    victims.push(block);
-                    lacking -= 1;
+            let lacking = n.new.saturating_sub(n.free);
+            // A reservation may take from minibatches that come later, never from itself.
+            let found = std::iter::from_fn(|| self.order.victim(n.table, candidate.rank, view)).take(lacking);
+            let before = victims.len();
+            victims.extend(found);
+            if victims.len() - before < lacking {
+                for block in victims.into_iter().chain(entry.blocks.iter().map(|rows| rows.block)) {
+                    self.restore(block, view);
                 }
+                return None;
             }
-            enough &= lacking == 0;
         }
-        for block in own {
-            self.restore(block, view);
-        }
-        if enough {
-            return Some(victims);
-        }
-        for block in victims {
-            self.restore(block, view);
-        }
-        None
+        Some(victims)
     }
 
     /// A step of this plan evicts the block: from here on it counts as gone, though the facts do not show it yet.

@@ -60,6 +60,25 @@ impl Lists {
         Some(self.lists[list.0 as usize].first).filter(|&slot| slot != NONE)
     }
 
+    /// The slot after this one in its list.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        Some(self.links[slot as usize].next).filter(|&slot| slot != NONE)
+    }
+
+    /// Puts a slot, which is in no list, at the front.
+    pub fn push_front(&mut self, list: ListId, slot: u32) {
+        debug_assert_eq!(self.links[slot as usize].list, NONE);
+        let ends = &mut self.lists[list.0 as usize];
+        let first = std::mem::replace(&mut ends.first, slot);
+        ends.length += 1;
+        if first == NONE {
+            ends.last = slot;
+        } else {
+            self.links[first as usize].previous = slot;
+        }
+        self.links[slot as usize] = Link { list: list.0, previous: NONE, next: first };
+    }
+
     /// Puts a slot, which is in no list, at the end.
     pub fn push_back(&mut self, list: ListId, slot: u32) {
         debug_assert_eq!(self.links[slot as usize].list, NONE);
@@ -103,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_deques(moves in proptest::collection::vec((0_u32..8, 0_usize..4), 0..200)) {
+        fn behaves_like_deques(moves in proptest::collection::vec((0_u32..8, 0_usize..7), 0..200)) {
             let mut lists = Lists::new(8);
             let ids: Vec<_> = (0..3).map(|_| lists.add_list()).collect();
             let mut twin = vec![VecDeque::new(); 3];
@@ -115,10 +134,15 @@ mod tests {
                 if to < 3 {
                     lists.push_back(ids[to], slot);
                     twin[to].push_back(slot);
+                } else if to < 6 {
+                    lists.push_front(ids[to - 3], slot);
+                    twin[to - 3].push_front(slot);
                 }
                 for (id, deque) in ids.iter().zip(&twin) {
                     prop_assert_eq!(lists.len(*id), deque.len());
                     prop_assert_eq!(lists.first(*id), deque.front().copied());
+                    let walk = std::iter::successors(lists.first(*id), |&slot| lists.next(slot));
+                    prop_assert!(walk.eq(deque.iter().copied()));
                 }
             }
         }

@@ -144,10 +144,6 @@ impl Order for NextUse {
         self.lengths[table.index()] += 1;
     }
 
-    fn place_used(&mut self, block: BlockId, view: &View) {
-        self.place(block, view);
-    }
-
     fn announced(&mut self, block: BlockId, view: &View) {
         self.place(block, view);
     }

@@ -1,6 +1,7 @@
 //! In which order resident blocks are let go.
 
 use crate::view::View;
+use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, TableId};
 
 /// An order over the resident, unpinned blocks. Blocks that are pinned are not in it: whoever reserves a minibatch
@@ -13,10 +14,16 @@ pub(super) trait Order: Send {
     fn place(&mut self, block: BlockId, view: &View);
 
     /// As [`Order::place`], just after a use.
-    fn place_used(&mut self, block: BlockId, view: &View);
+    fn place_used(&mut self, block: BlockId, view: &View) {
+        self.place(block, view);
+    }
 
-    /// Whether `block`, which is in the order, gets another place when a minibatch that needs it is announced.
-    fn announced(&mut self, block: BlockId, view: &View);
+    /// A minibatch that used these blocks was released; the placing of those that may go follows.
+    fn used(&mut self, _blocks: &[BlockRows], _view: &View) {}
+
+    /// `block`, which is in the order, gets another place if it is due one when a minibatch that needs it is
+    /// announced.
+    fn announced(&mut self, _block: BlockId, _view: &View) {}
 
     fn remove(&mut self, block: BlockId, view: &View);
 
@@ -32,8 +39,10 @@ pub(super) trait Order: Send {
     fn clear(&mut self);
 
     /// A minibatch was announced: its blocks are likelier to come again.
-    fn record(&mut self, blocks: &[rudder_graph::BlockRows], half_life_minibatches: f32);
+    fn record(&mut self, _blocks: &[BlockRows], _half_life_minibatches: f32) {}
 
     /// How likely a block comes again, comparable between blocks only.
-    fn likelihood(&self, block: BlockId) -> f32;
+    fn likelihood(&self, _block: BlockId) -> f32 {
+        f32::NEG_INFINITY
+    }
 }

@@ -43,8 +43,6 @@ impl Order for Recency {
         self.place(block, view);
     }
 
-    fn announced(&mut self, _: BlockId, _: &View) {}
-
     fn remove(&mut self, block: BlockId, view: &View) {
         if let Some(slot) = view.cache.slot_of(block) {
             self.lists.remove(slot.0);

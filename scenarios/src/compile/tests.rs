@@ -24,7 +24,7 @@ fn errors(text: &str) -> Vec<String> {
 fn what_is_left_out_has_defaults() {
     let scenario = compile(SMALL, Path::new("folder/small.toml")).unwrap();
     assert_eq!((scenario.name.as_str(), scenario.repeats, scenario.mode), ("small", 3, Mode::Auto));
-    assert_eq!(scenario.arms, Arm::ALL);
+    assert_eq!(scenario.arms, Arm::DEFAULT);
     let from = "folder/../data".to_owned();
     assert_eq!(scenario.dataset, DatasetSource::Import { from, parts: 3, rows_per_block: None });
     assert_eq!(scenario.cluster.bandwidth, BytesPerSecond::from_mbit(50));

@@ -48,6 +48,10 @@ fn colour(arm: Arm) -> &'static str {
         Arm::FixedWindow => "#5a8fc2",
         Arm::Lru => "#b56db3",
         Arm::LruPrefetch => "#d07a4e",
+        Arm::Lfu => "#8c6bb1",
+        Arm::Clock => "#6a51a3",
+        Arm::Sieve => "#4a78a8",
+        Arm::S3Fifo => "#3f9aa5",
         Arm::Rudder => "#2f9e5f",
     }
 }

@@ -69,7 +69,7 @@ impl Reader<'_> {
             name: self.text_at(&mut keys, "name"),
             about: self.text_at(&mut keys, "about"),
             seed: self.integer(&mut keys, "seed"),
-            arms: self.texts(&mut keys, "arms"),
+            arms: self.text_or_texts(&mut keys, "arms"),
             repeats: self.integer(&mut keys, "repeats"),
             mode: self.text_at(&mut keys, "mode"),
             dataset: self.dataset(&mut keys),
@@ -184,6 +184,13 @@ impl Reader<'_> {
     fn texts(&mut self, keys: &mut Keys<'_>, key: &'static str) -> Option<At<Vec<String>>> {
         self.value(keys, key, ("a list of texts", "[\"a\", \"b\"]"), |value| {
             value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+        })
+    }
+
+    fn text_or_texts(&mut self, keys: &mut Keys<'_>, key: &'static str) -> Option<At<Vec<String>>> {
+        self.value(keys, key, ("a text or a list of texts", "[\"a\", \"b\"]"), |value| match value.as_str() {
+            Some(text) => Some(vec![text.to_owned()]),
+            None => value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
         })
     }
 

@@ -1,10 +1,10 @@
 //! Nodes: names and roles first, so that everything else can refer to them, then each role's settings.
 
 use super::Compiler;
-use crate::cluster::{Compute, Node, PolicySpec, Roles, Storage, StorageMode};
+use crate::cluster::{Compute, Node, Roles, Storage, StorageMode};
 use crate::error::{Hint, NodeError, SpecError, ValueError};
 use crate::ids::{MachineName, NodeId, NodeName};
-use crate::spec::{NodeSpec, PolicyText};
+use crate::spec::NodeSpec;
 use crate::units::Bytes;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,13 +12,11 @@ use std::path::PathBuf;
 
 const ROLES: &[&str] = &["compute", "storage", "scheduler"];
 const MODES: &[&str] = &["memory", "direct", "auto"];
-const POLICIES: &[&str] = &["none", "none_overlap", "fixed_window", "lru", "lru_prefetch", "rudder"];
 
 /// Minibatches a trainer announces ahead where the file does not say.
 const LOOK_AHEAD_DEFAULT: u32 = 8;
 const READY_AHEAD_MAX: u32 = 64;
 const CREDITS_MAX: u32 = 1024;
-const FIXED_WINDOW_MAX: u32 = 1024;
 const HOT_CACHE_DEFAULT: Bytes = Bytes(64 << 20);
 /// `sun_path` has 108 bytes with its NUL; a little room stays for a temporary name beside it.
 const SOCKET_PATH_MAX: usize = 100;
@@ -293,38 +291,6 @@ impl<'a> Compiler<'a> {
             return None;
         }
         Some(cache)
-    }
-
-    fn policy(&mut self, n: usize) -> Option<PolicySpec> {
-        let Some((path, policy)) = self.setting(n, "policy", |node| node.policy.as_ref()) else {
-            let unreadable =
-                self.source.has(&format!("nodes.{n}.policy")) || self.source.has("defaults.policy");
-            return (!unreadable).then_some(PolicySpec::Rudder);
-        };
-        match policy {
-            PolicyText::Name(name) => {
-                let policy = match name.as_str() {
-                    "none" => PolicySpec::None,
-                    "none_overlap" => PolicySpec::NoneOverlap,
-                    "lru" => PolicySpec::Lru,
-                    "lru_prefetch" => PolicySpec::LruPrefetch,
-                    "rudder" => PolicySpec::Rudder,
-                    other => {
-                        let hint = Hint::new(other, POLICIES);
-                        let hint = match other {
-                            "fixed_window" => Hint { nearest: Some("{ fixed_window = 8 }"), ..hint },
-                            _ => hint,
-                        };
-                        self.value_error(&path, "policy", other, ValueError::Choice { hint });
-                        return None;
-                    }
-                };
-                Some(policy)
-            }
-            &PolicyText::FixedWindow { fixed_window } => self
-                .in_range(&path, "fixed_window", fixed_window, 1, FIXED_WINDOW_MAX)
-                .map(|minibatches| PolicySpec::FixedWindow { minibatches }),
-        }
     }
 
     fn credits(&mut self, n: usize) -> Option<(u32, u32)> {

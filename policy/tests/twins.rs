@@ -1,0 +1,8 @@
+//! Every arm against a brute-force twin: a naive implementation of its definition, written without a look at the
+//! arm's, compared after every minibatch on the rows fetched and the blocks resident. The arm runs in the engine with
+//! the validator between, and everything in flight arrives at once.
+
+#[path = "twins/demand.rs"]
+mod demand;
+#[path = "twins/play.rs"]
+mod play;
