@@ -117,6 +117,13 @@ impl Ready {
             .map_err(|source| ClientError::Gather { minibatch: self.minibatch, source })
     }
 
+    /// All bytes of a mapping that a location of this minibatch names, empty for an unknown one. Only the rows at its
+    /// locations stay as they are until the release; what lies between them may change at any time.
+    #[must_use]
+    pub fn mapping(&self, mapping: u16) -> &[u8] {
+        self.mappings.bytes(&self.private, mapping)
+    }
+
     /// Whether the rows came past the cache, in pieces.
     #[must_use]
     pub fn is_private(&self) -> bool {

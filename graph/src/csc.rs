@@ -74,6 +74,12 @@ impl<'a> Csc<'a> {
         }
     }
 
+    /// Where the vertex's in-neighbours start in `indices`; 0 for one that does not exist.
+    #[must_use]
+    pub fn first_edge(&self, vertex: VertexId) -> u64 {
+        self.indptr.get(vertex.index()).copied().unwrap_or_default()
+    }
+
     #[must_use]
     pub fn in_degree(&self, vertex: VertexId) -> usize {
         self.in_neighbours(vertex).len()

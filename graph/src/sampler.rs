@@ -47,6 +47,8 @@ pub struct SampledEdges {
     /// Source (the neighbour) and target of each edge, hop by hop.
     pub sources: Vec<u32>,
     pub targets: Vec<u32>,
+    /// Where each edge stands in the CSC's `indices`.
+    pub positions: Vec<u64>,
     /// `hop_offsets[h] .. hop_offsets[h + 1]` are the edges of hop h.
     pub hop_offsets: Vec<usize>,
 }
@@ -79,6 +81,7 @@ impl Sampler {
     ) -> &[VertexId] {
         edges.sources.clear();
         edges.targets.clear();
+        edges.positions.clear();
         edges.hop_offsets.clear();
         self.run(csc, key, seeds, edges);
         edges.end_hop();
@@ -98,10 +101,11 @@ impl Sampler {
             for target in frontier.clone() {
                 let vertex = self.vertices[target];
                 let neighbours = csc.in_neighbours(vertex);
+                let first = csc.first_edge(vertex);
                 let (seen, vertices) = (&mut self.seen, &mut self.vertices);
                 let mut take = |at: usize| {
                     let source = seen.local(VertexId(neighbours[at]), vertices);
-                    edges.edge(source, target as u32);
+                    edges.edge(source, target as u32, first + at as u64);
                 };
                 if neighbours.len() <= fanout as usize {
                     (0..neighbours.len()).for_each(take);
@@ -119,12 +123,12 @@ impl Sampler {
 /// Where edges go: nowhere, or to a list.
 trait EdgeSink {
     fn end_hop(&mut self);
-    fn edge(&mut self, source: u32, target: u32);
+    fn edge(&mut self, source: u32, target: u32, position: u64);
 }
 
 impl EdgeSink for () {
     fn end_hop(&mut self) {}
-    fn edge(&mut self, _: u32, _: u32) {}
+    fn edge(&mut self, _: u32, _: u32, _: u64) {}
 }
 
 impl EdgeSink for SampledEdges {
@@ -132,9 +136,10 @@ impl EdgeSink for SampledEdges {
         self.hop_offsets.push(self.sources.len());
     }
 
-    fn edge(&mut self, source: u32, target: u32) {
+    fn edge(&mut self, source: u32, target: u32, position: u64) {
         self.sources.push(source);
         self.targets.push(target);
+        self.positions.push(position);
     }
 }
 

@@ -4,7 +4,7 @@ use cargo_metadata::{DependencyKind, Metadata, PackageId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The arrows of the architecture: (user, used). Using anything further upstream is allowed as well.
-pub const ARROWS: [(&str, &str); 20] = [
+pub const ARROWS: [(&str, &str); 22] = [
     ("rudder-graph", "rudder-topology"),
     ("rudder-policy", "rudder-graph"),
     ("rudder-messages", "rudder-policy"),
@@ -23,6 +23,8 @@ pub const ARROWS: [(&str, &str); 20] = [
     ("rudder-scenarios", "rudder-policy"),
     ("rudder-scenarios", "rudder-messages"),
     ("rudder-scenarios", "rudder-membership"),
+    ("rudder-python", "rudder-graph"),
+    ("rudder-python", "rudder-client"),
     ("rudder-monitor", "rudder-messages"),
     ("rudder-monitor", "rudder-membership"),
 ];

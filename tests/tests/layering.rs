@@ -35,6 +35,7 @@ fn an_arrow_against_the_order_is_noticed() {
         ("rudder-scenarios", "rudder-actors"),
         ("rudder-scenarios", "rudder-dataplane"),
         ("rudder-client", "rudder-policy"),
+        ("rudder-python", "rudder-policy"),
         ("rudder-importer", "rudder-policy"),
         ("rudder-graph", "rudder-tests"),
         ("rudder-stranger", "rudder-topology"),

@@ -38,7 +38,7 @@ impl Mappings {
         Ok(())
     }
 
-    fn bytes<'a>(&'a self, private: &'a [u8], mapping: u16) -> &'a [u8] {
+    pub(super) fn bytes<'a>(&'a self, private: &'a [u8], mapping: u16) -> &'a [u8] {
         if mapping == PRIVATE_MAPPING {
             private
         } else {

@@ -152,8 +152,11 @@ proptest! {
         for (hop, &fanout) in fanouts.iter().enumerate() {
             let range = edges.hop_offsets[hop]..edges.hop_offsets[hop + 1];
             let mut taken: HashMap<u32, HashSet<u32>> = HashMap::new();
-            for (&source, &target) in edges.sources[range.clone()].iter().zip(&edges.targets[range]) {
+            for edge in range {
+                let (source, target) = (edges.sources[edge], edges.targets[edge]);
                 let (neighbour, vertex) = (vertices[source as usize], vertices[target as usize]);
+                let at = edges.positions[edge] - csc.first_edge(vertex);
+                prop_assert_eq!(csc.in_neighbours(vertex)[at as usize], neighbour.0);
                 prop_assert!(csc.in_neighbours(vertex).contains(&neighbour.0));
                 prop_assert!(taken.entry(target).or_default().insert(source), "an edge taken twice");
                 reached = reached.max(source as usize + 1);

@@ -1,0 +1,272 @@
+//! A trainer's connection, safe for several Python threads, with the interpreter's lock released whenever anything
+//! moves or waits.
+
+use crate::buffer::Input;
+use crate::error::{of_client, raise};
+use crate::ready::{Pin, ReadyRows};
+use pyo3::prelude::*;
+use rudder_client::trainer::{Client, ClientError, ConnectOptions, Ready, TableRows};
+use rudder_client::trainer_protocol::Refusal;
+use rudder_topology::{DatasetName, JobId, MinibatchId, TableId, TrainerRank};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the interpreter's signals. A signal ends a wait for the socket early, but not the loop that
+/// waits for the node.
+const GLANCE: Duration = Duration::from_millis(200);
+/// A handshake gets at least this long: one that is cut off has to start again.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+
+/// What connection, minibatches and views share.
+pub(crate) struct Shared {
+    client: Mutex<Client>,
+    /// Minibatches whose last view is gone while another thread used the connection.
+    returned: Mutex<Vec<MinibatchId>>,
+    /// The last minibatch's id. Ids rise in the order in which threads announce.
+    last: AtomicU64,
+    /// The process that opened it. A forked child must not speak over it, not even to release.
+    pid: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Gives a minibatch back now, or as soon as whoever uses the connection is done with it.
+    pub(crate) fn give_back(&self, minibatch: MinibatchId) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        lock(&self.returned).push(minibatch);
+        if let Ok(mut client) = self.client.try_lock() {
+            self.release_returned(&mut client);
+        }
+    }
+
+    fn release_returned(&self, client: &mut Client) {
+        for minibatch in std::mem::take(&mut *lock(&self.returned)) {
+            // A node that is away has dropped the pins already; one released twice is released.
+            let _ = client.release(minibatch);
+        }
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Client) -> R) -> R {
+        let mut client = lock(&self.client);
+        self.release_returned(&mut client);
+        let result = work(&mut client);
+        self.release_returned(&mut client);
+        result
+    }
+}
+
+/// Original ids to rows of the dataset, per table.
+type IdMaps = HashMap<u16, Input<u32>>;
+
+#[pyclass(frozen, module = "rudder._native")]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    /// Rows of each table.
+    rows: Vec<u64>,
+    id_maps: IdMaps,
+}
+
+#[pymethods]
+impl Connection {
+    /// Connects to the node behind the socket. `rows` are the rows of each table, `id_maps` an array of u32 for each
+    /// table whose ids are original ones.
+    #[new]
+    #[pyo3(signature = (socket, dataset, digest, job, rank, time_out, rows, id_maps))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        socket: PathBuf,
+        dataset: &str,
+        digest: String,
+        job: u32,
+        rank: u32,
+        time_out: f64,
+        rows: Vec<u64>,
+        id_maps: HashMap<u16, Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let name =
+            DatasetName::new(dataset).map_err(|error| raise(py, "ArgumentError", &error.to_string()))?;
+        let options = ConnectOptions {
+            job: JobId(job),
+            rank: TrainerRank(rank),
+            dataset: name,
+            digest,
+            time_out: HANDSHAKE,
+        };
+        let id_maps: PyResult<IdMaps> =
+            id_maps.iter().map(|(&table, map)| Ok((table, Input::new(map, "the map of ids")?))).collect();
+        let client = connect(py, &socket, &options, patience(time_out))?;
+        let shared = Shared {
+            client: Mutex::new(client),
+            returned: Mutex::new(Vec::new()),
+            last: AtomicU64::new(0),
+            pid: std::process::id(),
+        };
+        Ok(Connection { shared: Arc::new(shared), rows, id_maps: id_maps? })
+    }
+
+    /// (credits, ready_ahead, generation) of the node.
+    fn welcome(&self, py: Python<'_>) -> (u32, u32, u64) {
+        py.detach(|| {
+            self.shared.with(|client| {
+                let welcome = client.welcome();
+                (welcome.credits, welcome.ready_ahead, welcome.generation.0)
+            })
+        })
+    }
+
+    /// Announced minibatches that are not released.
+    fn outstanding(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.shared.with(|client| client.outstanding()))
+    }
+
+    /// Announces a minibatch: for each table an array of i64 ids. Returns its id.
+    fn announce(&self, py: Python<'_>, tables: Vec<(u16, Bound<'_, PyAny>)>) -> PyResult<u64> {
+        let ids: PyResult<Vec<(TableId, Input<i64>)>> =
+            tables.iter().map(|(table, ids)| Ok((TableId(*table), Input::new(ids, "the ids")?))).collect();
+        let ids = ids?;
+        let outcome = py.detach(|| {
+            let mut rows = Vec::with_capacity(ids.len());
+            for (table, ids) in &ids {
+                rows.push((*table, self.rows_of(*table, ids.slice())?));
+            }
+            let wanted: Vec<_> = rows.iter().map(|(table, rows)| TableRows { table: *table, rows }).collect();
+            self.shared.with(|client| {
+                let minibatch = self.shared.last.fetch_add(1, Relaxed) + 1;
+                match client.announce(MinibatchId(minibatch), &wanted) {
+                    // It is announced again when the node is back; waiting for that is the business of `ready`.
+                    Ok(()) | Err(ClientError::Broken { .. }) => Ok(minibatch),
+                    Err(error) => Err(Refused::Client(error)),
+                }
+            })
+        });
+        outcome.map_err(|refused| refused.exception(py))
+    }
+
+    /// The minibatch, if every row of it can be read now.
+    fn try_ready(&self, py: Python<'_>, minibatch: u64) -> PyResult<Option<ReadyRows>> {
+        let ready = py.detach(|| self.shared.with(|client| client.try_ready(MinibatchId(minibatch))));
+        match ready {
+            Ok(ready) => Ok(ready.map(|ready| self.pinned(ready))),
+            Err(ClientError::Broken { .. }) => Ok(None),
+            Err(error) => Err(of_client(py, &error)),
+        }
+    }
+
+    /// Waits for the minibatch, at most `time_out` seconds.
+    fn ready(&self, py: Python<'_>, minibatch: u64, time_out: f64) -> PyResult<ReadyRows> {
+        let (start, time_out) = (Instant::now(), patience(time_out));
+        let minibatch = MinibatchId(minibatch);
+        loop {
+            let left = time_out.saturating_sub(start.elapsed());
+            // A handshake with a node that came back must fit into one slice, however slow the machine.
+            let slice = (start.elapsed() / 4).clamp(GLANCE, HANDSHAKE).min(left);
+            match py.detach(|| self.shared.with(|client| client.ready(minibatch, slice))) {
+                Ok(ready) => return Ok(self.pinned(ready)),
+                Err(ClientError::TimeOut { .. } | ClientError::Broken { .. }) if left > slice => {
+                    py.check_signals()?;
+                }
+                Err(ClientError::TimeOut { .. }) => {
+                    let late = ClientError::TimeOut { minibatch, waited: start.elapsed() };
+                    return Err(of_client(py, &late));
+                }
+                Err(error) => return Err(of_client(py, &error)),
+            }
+        }
+    }
+
+    /// Gives an announced minibatch back that was never asked for.
+    fn release(&self, py: Python<'_>, minibatch: u64) -> PyResult<()> {
+        match py.detach(|| self.shared.with(|client| client.release(MinibatchId(minibatch)))) {
+            Ok(()) | Err(ClientError::Broken { .. }) => Ok(()),
+            Err(error) => Err(of_client(py, &error)),
+        }
+    }
+
+    /// The node's counters as JSON text.
+    fn statistics(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.shared.with(Client::statistics)).map_err(|error| of_client(py, &error))
+    }
+
+    /// Whether this process opened the connection.
+    fn is_own(&self) -> bool {
+        self.shared.pid == std::process::id()
+    }
+}
+
+/// Why nothing was announced.
+enum Refused {
+    Client(ClientError),
+    Row(String),
+}
+
+impl Refused {
+    fn exception(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Refused::Client(error) => of_client(py, error),
+            Refused::Row(message) => raise(py, "RowError", message),
+        }
+    }
+}
+
+impl Connection {
+    fn pinned(&self, ready: Ready) -> ReadyRows {
+        ReadyRows::new(Arc::new(Pin::new(self.shared.clone(), ready)))
+    }
+
+    /// Ids as the trainer gave them, checked and as rows of the dataset.
+    fn rows_of(&self, table: TableId, ids: &[i64]) -> Result<Vec<u32>, Refused> {
+        let Some(&rows) = self.rows.get(table.index()) else {
+            return Err(Refused::Row(format!("the dataset has no table {table}")));
+        };
+        let map = self.id_maps.get(&table.0).map(Input::slice);
+        let limit = map.map_or(rows, |map| map.len() as u64);
+        let mut checked = Vec::with_capacity(ids.len());
+        for (at, &id) in ids.iter().enumerate() {
+            let inside = u64::try_from(id).is_ok_and(|id| id < limit);
+            let row = if inside { map.map_or(id as u32, |map| map[id as usize]) } else { u32::MAX };
+            if u64::from(row) >= rows {
+                let message =
+                    format!("id {id} at position {at} of table {table}: ids are 0 to {}", limit - 1);
+                return Err(Refused::Row(message));
+            }
+            checked.push(row);
+        }
+        Ok(checked)
+    }
+}
+
+fn patience(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+/// A node that still believes in the process before this one, or is stopping, is asked again.
+fn connect(
+    py: Python<'_>,
+    socket: &std::path::Path,
+    options: &ConnectOptions,
+    time_out: Duration,
+) -> PyResult<Client> {
+    let start = Instant::now();
+    loop {
+        match py.detach(|| Client::connect(socket, options)) {
+            Ok(client) => return Ok(client),
+            Err(
+                ClientError::Refused { refusal: Refusal::RankInUse | Refusal::Stopping, .. }
+                | ClientError::Broken { .. },
+            ) if start.elapsed() < time_out => {
+                py.check_signals()?;
+                py.detach(|| std::thread::park_timeout(GLANCE / 4));
+            }
+            Err(error) => return Err(of_client(py, &error)),
+        }
+    }
+}
