@@ -17,11 +17,13 @@ use rudder_graph::PartitionBook;
 use rudder_topology::PolicySpec;
 
 mod arm;
+mod block_set;
 mod demand;
 mod frequency;
 mod lists;
 mod next_use;
 mod order;
+mod queues;
 mod recency;
 
 pub(crate) use frequency::Frequency;
@@ -37,7 +39,7 @@ const OVERLAP_MINIBATCHES: u32 = 2;
 /// The policy of a specification.
 pub(crate) fn policy(spec: PolicySpec, book: &PartitionBook, geometry: &Geometry) -> Box<dyn Policy> {
     let keep = Traits { horizon: 0, keeps: true, speculates: false };
-    let recency = || Recency::new(geometry);
+    let recency = || Recency::new(geometry, false);
     match spec {
         PolicySpec::None => Box::new(Arm::new(Traits { keeps: false, ..keep }, recency(), book)),
         PolicySpec::NoneOverlap => {
@@ -48,7 +50,9 @@ pub(crate) fn policy(spec: PolicySpec, book: &PartitionBook, geometry: &Geometry
             Box::new(Arm::new(Traits { horizon: minibatches, ..keep }, recency(), book))
         }
         PolicySpec::Lru => Box::new(Arm::new(keep, recency(), book)),
-        PolicySpec::LruPrefetch => Box::new(Arm::new(Traits { speculates: true, ..keep }, recency(), book)),
+        PolicySpec::LruPrefetch => {
+            Box::new(Arm::new(Traits { speculates: true, ..keep }, Recency::new(geometry, true), book))
+        }
         PolicySpec::Lfu => Box::new(Arm::new(keep, Demand::new(geometry, Lfu::new), book)),
         PolicySpec::Clock => Box::new(Arm::new(keep, Demand::new(geometry, Clock::new), book)),
         PolicySpec::Sieve => Box::new(Arm::new(keep, Demand::new(geometry, Sieve::new), book)),

@@ -1,46 +1,91 @@
 //! The cache index: which rows of which block are resident, in flight, pinned, and in which slot.
 //!
-//! 4 bytes a block and 32 a slot. It states facts; what to bring in and what to evict is the policies' business.
+//! 6 bytes a block and 4 a slot, and 16 more a slot where blocks have several rows. What most questions need stands
+//! in the 2 bytes of a block's state: asked in ascending order of blocks, as minibatches name them, they are answered
+//! at the speed of memory. It states facts; what to bring in and what to evict is the policies' business.
 
 use crate::geometry::Geometry;
 use rudder_graph::PartitionBook;
 use rudder_topology::{BlockId, SlotId, TableId};
+use rustc_hash::FxHashMap;
 
 const NONE: u32 = u32::MAX;
 
-/// What a slot holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    block: u32,
-    pins: u32,
-    /// Rows that can be read.
+// A block's state: flags above, pins below.
+const HAS_SLOT: u16 = 1 << 15;
+/// Some rows can be read.
+const VALID: u16 = 1 << 14;
+/// Some rows are on their way.
+const IN_FLIGHT: u16 = 1 << 13;
+/// Some rows came by prefetch and were not used since.
+const UNUSED: u16 = 1 << 12;
+const PINS: u16 = UNUSED - 1;
+
+/// Pins that a block can have at once.
+pub(crate) const PINS_MAX: u16 = PINS;
+
+/// Rows of a slot whose blocks have several.
+#[derive(Clone, Copy, Debug, Default)]
+struct Masks {
     valid: u64,
-    in_flight: u64,
-    /// Rows that came by prefetch and were not used since.
     unused: u64,
 }
 
-const FREE: Slot = Slot { block: NONE, pins: 0, valid: 0, in_flight: 0, unused: 0 };
+/// Slots of one table.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    /// First block of the next table.
+    blocks_end: u32,
+    first_free: u32,
+    free: u32,
+    pinned: u32,
+    evictable: u32,
+}
 
 /// Facts about residency. Mutated only by the engine.
 #[derive(Clone, Debug)]
 pub struct CacheIndex {
     slot_of: Vec<u32>,
-    slots: Vec<Slot>,
-    free: Vec<Vec<u32>>,
-    pinned: Vec<u32>,
+    state: Vec<u16>,
+    /// Per slot its block; of a free slot, the next free one of its class.
+    block_in: Vec<u32>,
+    /// Empty where every block has one row: then the flags say it all.
+    masks: Vec<Masks>,
+    /// Rows on their way, by slot, where blocks have several.
+    in_flight: FxHashMap<u32, u64>,
+    classes: Vec<Class>,
     geometry: Geometry,
 }
 
 impl CacheIndex {
     #[must_use]
     pub fn new(book: &PartitionBook, geometry: Geometry) -> Self {
-        let tables = (0..geometry.classes()).map(|t| TableId(t as u16));
+        let tables = || (0..geometry.classes()).map(|t| TableId(t as u16));
+        let slots = geometry.slots();
+        let mut block_in: Vec<u32> = (1..=slots).collect();
+        let mut blocks_end = 0;
+        let mut classes = vec![];
+        for table in tables() {
+            let blocks: u32 = (0..book.parts())
+                .map(|part| book.part_blocks(table, rudder_topology::PartId(part as u16)).len() as u32)
+                .sum();
+            blocks_end += blocks;
+            let range = geometry.class_slots(table);
+            if let Some(last) = range.clone().last() {
+                block_in[last as usize] = NONE;
+            }
+            let free = range.len() as u32;
+            let first_free = if free == 0 { NONE } else { range.start };
+            classes.push(Class { blocks_end, first_free, free, pinned: 0, evictable: 0 });
+        }
+        let single = tables().all(|table| book.rows_per_block(table) == Some(1));
         CacheIndex {
             slot_of: vec![NONE; book.blocks() as usize],
-            slots: vec![FREE; geometry.slots() as usize],
-            free: tables.map(|t| geometry.class_slots(t).rev().collect()).collect(),
-            pinned: vec![0; geometry.classes()],
+            state: vec![0; book.blocks() as usize],
+            block_in,
+            masks: if single { vec![] } else { vec![Masks::default(); slots as usize] },
+            in_flight: FxHashMap::default(),
+            classes,
             geometry,
         }
     }
@@ -50,67 +95,120 @@ impl CacheIndex {
         &self.geometry
     }
 
+    #[inline]
+    fn state(&self, block: BlockId) -> u16 {
+        self.state.get(block.index()).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn class_mut(&mut self, block: BlockId) -> &mut Class {
+        let class = self.classes.iter().take_while(|class| class.blocks_end <= block.0).count();
+        &mut self.classes[class]
+    }
+
+    /// The table of a block, which exists.
+    #[inline]
+    pub(crate) fn table_of(&self, block: BlockId) -> TableId {
+        TableId(self.classes.iter().take_while(|class| class.blocks_end <= block.0).count() as u16)
+    }
+
     /// The block's slot, if it has one.
     #[must_use]
+    #[inline]
     pub fn slot_of(&self, block: BlockId) -> Option<SlotId> {
         self.slot_of.get(block.index()).copied().filter(|&slot| slot != NONE).map(SlotId)
     }
 
-    fn slot(&self, block: BlockId) -> Option<&Slot> {
-        self.slot_of(block).map(|slot| &self.slots[slot.index()])
-    }
-
-    /// The block's slot with the rows that are resident or in flight in it.
     #[must_use]
-    pub fn held(&self, block: BlockId) -> Option<(SlotId, u64)> {
-        let slot = self.slot_of(block)?;
-        let held = &self.slots[slot.index()];
-        Some((slot, held.valid | held.in_flight))
+    #[inline]
+    pub fn has_slot(&self, block: BlockId) -> bool {
+        self.state(block) & HAS_SLOT != 0
     }
 
     /// The block in a slot.
     #[must_use]
     pub fn block_in(&self, slot: SlotId) -> Option<BlockId> {
-        self.slots.get(slot.index()).filter(|slot| slot.block != NONE).map(|slot| BlockId(slot.block))
+        let block = BlockId(*self.block_in.get(slot.index())?);
+        // A free slot's entry names another slot, and no block is in it.
+        (self.slot_of(block) == Some(slot)).then_some(block)
     }
 
     /// Rows that can be read.
     #[must_use]
+    #[inline]
     pub fn valid(&self, block: BlockId) -> u64 {
-        self.slot(block).map_or(0, |slot| slot.valid)
+        if self.state(block) & VALID == 0 {
+            0
+        } else if self.masks.is_empty() {
+            1
+        } else {
+            self.masks[self.slot_of[block.index()] as usize].valid
+        }
     }
 
     #[must_use]
+    #[inline]
     pub fn in_flight(&self, block: BlockId) -> u64 {
-        self.slot(block).map_or(0, |slot| slot.in_flight)
+        if self.state(block) & IN_FLIGHT == 0 {
+            0
+        } else if self.masks.is_empty() {
+            1
+        } else {
+            self.in_flight.get(&self.slot_of[block.index()]).copied().unwrap_or(0)
+        }
+    }
+
+    /// Rows that are resident or on their way.
+    #[must_use]
+    #[inline]
+    pub fn held(&self, block: BlockId) -> u64 {
+        if self.masks.is_empty() {
+            u64::from(self.state(block) & (VALID | IN_FLIGHT) != 0)
+        } else {
+            self.valid(block) | self.in_flight(block)
+        }
     }
 
     #[must_use]
+    #[inline]
     pub fn is_pinned(&self, block: BlockId) -> bool {
-        self.slot(block).is_some_and(|slot| slot.pins > 0)
+        self.state(block) & PINS != 0
+    }
+
+    /// Times that the block is pinned now.
+    #[inline]
+    pub(crate) fn pins(&self, block: BlockId) -> u16 {
+        self.state(block) & PINS
     }
 
     /// Resident, not pinned, nothing in flight: may be evicted.
     #[must_use]
+    #[inline]
     pub fn is_evictable(&self, block: BlockId) -> bool {
-        self.slot(block).is_some_and(|slot| slot.pins == 0 && slot.in_flight == 0)
+        evictable(self.state(block))
     }
 
     /// Free slots of a table's class.
     #[must_use]
     pub fn free_slots(&self, table: TableId) -> usize {
-        self.free.get(table.index()).map_or(0, Vec::len)
+        self.classes.get(table.index()).map_or(0, |class| class.free as usize)
     }
 
     /// Pinned slots of a table's class.
     #[must_use]
     pub fn pinned_slots(&self, table: TableId) -> usize {
-        self.pinned.get(table.index()).map_or(0, |&pinned| pinned as usize)
+        self.classes.get(table.index()).map_or(0, |class| class.pinned as usize)
+    }
+
+    /// Slots of a table's class whose blocks may be evicted.
+    #[must_use]
+    pub fn evictable_slots(&self, table: TableId) -> usize {
+        self.classes.get(table.index()).map_or(0, |class| class.evictable as usize)
     }
 
     /// Every block that has a slot.
     pub fn resident(&self) -> impl Iterator<Item = BlockId> {
-        self.slots.iter().filter(|slot| slot.block != NONE).map(|slot| BlockId(slot.block))
+        (0..self.block_in.len() as u32).filter_map(|slot| self.block_in(SlotId(slot)))
     }
 
     /// Bytes of slots in use, and of all slots.
@@ -124,88 +222,173 @@ impl CacheIndex {
         })
     }
 
+    /// Bytes of the index itself.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let in_flight = self.in_flight.capacity() * (size_of::<(u32, u64)>() + 1);
+        self.slot_of.capacity() * size_of::<u32>()
+            + self.state.capacity() * size_of::<u16>()
+            + self.block_in.capacity() * size_of::<u32>()
+            + self.masks.capacity() * size_of::<Masks>()
+            + in_flight
+    }
+
     /// Gives the block a free slot; `false` if none is free. A block that has one keeps it.
-    pub(crate) fn allocate(&mut self, block: BlockId, table: TableId) -> bool {
-        if self.slot_of[block.index()] != NONE {
+    #[inline]
+    pub(crate) fn allocate(&mut self, block: BlockId) -> bool {
+        if self.state[block.index()] & HAS_SLOT != 0 {
             return true;
         }
-        let Some(slot) = self.free[table.index()].pop() else { return false };
-        self.slots[slot as usize] = Slot { block: block.0, ..FREE };
+        let class = self.class_mut(block);
+        if class.free == 0 {
+            return false;
+        }
+        class.free -= 1;
+        class.evictable += 1;
+        let slot = class.first_free;
+        let next = std::mem::replace(&mut self.block_in[slot as usize], block.0);
+        self.class_mut(block).first_free = next;
         self.slot_of[block.index()] = slot;
+        self.state[block.index()] = HAS_SLOT;
         true
     }
 
     /// Frees the block's slot. The caller has checked that it is evictable. Returns the rows that were prefetched
     /// and never used.
-    pub(crate) fn evict(&mut self, block: BlockId, table: TableId) -> u64 {
+    #[inline]
+    pub(crate) fn evict(&mut self, block: BlockId) -> u64 {
+        let state = std::mem::replace(&mut self.state[block.index()], 0);
+        debug_assert!(evictable(state));
         let slot = std::mem::replace(&mut self.slot_of[block.index()], NONE);
-        let held = std::mem::replace(&mut self.slots[slot as usize], FREE);
-        debug_assert!(held.pins == 0 && held.in_flight == 0);
-        self.free[table.index()].push(slot);
-        held.unused
+        let unused = match self.masks.get_mut(slot as usize) {
+            Some(masks) => std::mem::take(masks).unused,
+            None => u64::from(state & UNUSED != 0),
+        };
+        let class = self.class_mut(block);
+        class.free += 1;
+        class.evictable -= 1;
+        let next = std::mem::replace(&mut class.first_free, slot);
+        self.block_in[slot as usize] = next;
+        unused
     }
 
-    fn slot_mut(&mut self, block: BlockId) -> Option<&mut Slot> {
-        match self.slot_of.get(block.index()) {
-            Some(&slot) if slot != NONE => Some(&mut self.slots[slot as usize]),
-            _ => None,
-        }
+    /// Changes a block's flags and pins, and the counts that depend on them.
+    #[inline]
+    fn set_state(&mut self, block: BlockId, next: u16) {
+        let former = std::mem::replace(&mut self.state[block.index()], next);
+        let class = self.class_mut(block);
+        class.pinned += u32::from(next & PINS != 0);
+        class.pinned -= u32::from(former & PINS != 0);
+        class.evictable += u32::from(evictable(next));
+        class.evictable -= u32::from(evictable(former));
     }
 
+    /// Rows of a block that has a slot are on their way.
     pub(crate) fn depart(&mut self, block: BlockId, mask: u64) {
-        if let Some(slot) = self.slot_mut(block) {
-            slot.in_flight |= mask;
+        let state = self.state(block);
+        if state & HAS_SLOT == 0 || mask == 0 {
+            return;
         }
+        if !self.masks.is_empty() {
+            *self.in_flight.entry(self.slot_of[block.index()]).or_default() |= mask;
+        }
+        self.set_state(block, state | IN_FLIGHT);
+    }
+
+    /// Rows are on their way no more; the state that leaves.
+    fn land(&mut self, block: BlockId, mask: u64) -> u16 {
+        let state = self.state(block);
+        if self.masks.is_empty() {
+            return if mask & 1 == 1 { state & !IN_FLIGHT } else { state };
+        }
+        let slot = self.slot_of[block.index()];
+        let Some(moving) = self.in_flight.get_mut(&slot) else { return state & !IN_FLIGHT };
+        *moving &= !mask;
+        if *moving != 0 {
+            return state;
+        }
+        self.in_flight.remove(&slot);
+        state & !IN_FLIGHT
     }
 
     /// Rows arrived. Returns (valid before, valid now).
     pub(crate) fn arrive(&mut self, block: BlockId, mask: u64, prefetched: u64) -> (u64, u64) {
-        self.slot_mut(block).map_or((0, 0), |slot| {
-            let before = slot.valid;
-            slot.in_flight &= !mask;
-            slot.valid |= mask;
-            slot.unused |= prefetched & mask;
-            (before, slot.valid)
-        })
+        if !self.has_slot(block) {
+            return (0, 0);
+        }
+        let before = self.valid(block);
+        let mut state = self.land(block, mask);
+        let unused = prefetched & mask;
+        let now = match self.masks.get_mut(self.slot_of[block.index()] as usize) {
+            Some(masks) => {
+                masks.valid |= mask;
+                masks.unused |= unused;
+                masks.valid
+            }
+            None => before | mask & 1,
+        };
+        state |= if now != 0 { VALID } else { 0 };
+        state |= if unused != 0 { UNUSED } else { 0 };
+        self.set_state(block, state);
+        (before, now)
     }
 
     /// Rows did not arrive. A slot that holds nothing then, and that nobody pins, is freed.
-    pub(crate) fn abandon(&mut self, block: BlockId, mask: u64, table: TableId) {
-        let Some(slot) = self.slot_mut(block) else { return };
-        slot.in_flight &= !mask;
-        if slot.pins == 0 && slot.valid == 0 && slot.in_flight == 0 {
-            self.evict(block, table);
+    pub(crate) fn abandon(&mut self, block: BlockId, mask: u64) {
+        if !self.has_slot(block) {
+            return;
+        }
+        let state = self.land(block, mask);
+        self.set_state(block, state);
+        if state & (VALID | IN_FLIGHT | PINS) == 0 {
+            self.evict(block);
         }
     }
 
-    pub(crate) fn pin(&mut self, block: BlockId, table: TableId) {
-        if let Some(slot) = self.slot_mut(block) {
-            slot.pins += 1;
-            if slot.pins == 1 {
-                self.pinned[table.index()] += 1;
-            }
+    #[inline]
+    pub(crate) fn pin(&mut self, block: BlockId) {
+        let state = self.state(block);
+        if state & HAS_SLOT != 0 && state & PINS < PINS_MAX {
+            self.set_state(block, state + 1);
         }
     }
 
     /// Drops a pin. A slot that holds nothing, and nothing on its way, is freed.
-    pub(crate) fn unpin(&mut self, block: BlockId, table: TableId) {
-        let Some(slot) = self.slot_mut(block) else { return };
-        slot.pins -= 1;
-        let (last, empty) = (slot.pins == 0, slot.valid == 0 && slot.in_flight == 0);
-        if last {
-            self.pinned[table.index()] -= 1;
-            if empty {
-                self.evict(block, table);
-            }
+    #[inline]
+    pub(crate) fn unpin(&mut self, block: BlockId) {
+        let state = self.state(block);
+        if state & PINS == 0 {
+            return;
+        }
+        self.set_state(block, state - 1);
+        if (state - 1) & (VALID | IN_FLIGHT | PINS) == 0 {
+            self.evict(block);
         }
     }
 
     /// Marks rows as used; returns those that had come by prefetch and were not used before.
+    #[inline]
     pub(crate) fn mark_used(&mut self, block: BlockId, mask: u64) -> u64 {
-        self.slot_mut(block).map_or(0, |slot| {
-            let first = slot.unused & mask;
-            slot.unused &= !mask;
-            first
-        })
+        let state = self.state(block);
+        if state & UNUSED == 0 {
+            return 0;
+        }
+        let (first, left) = match self.masks.get_mut(self.slot_of[block.index()] as usize) {
+            Some(masks) => {
+                let first = masks.unused & mask;
+                masks.unused &= !mask;
+                (first, masks.unused)
+            }
+            None => (mask & 1, !mask & 1),
+        };
+        if left == 0 {
+            self.state[block.index()] = state & !UNUSED;
+        }
+        first
     }
+}
+
+#[inline]
+fn evictable(state: u16) -> bool {
+    state & (HAS_SLOT | IN_FLIGHT | PINS) == HAS_SLOT
 }

@@ -17,7 +17,7 @@ use crate::ledger::Statistics;
 use crate::links::Links;
 use crate::parameters::{Parameters, ParametersRefusal};
 use crate::step::{Event, Proposal, Reaction, Verdicts};
-use crate::view::{Policy, View};
+use crate::view::{Facts, Policy, View};
 use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_graph::demand::DemandMapper;
@@ -50,18 +50,13 @@ pub struct EngineConfig {
 
 /// See the module.
 pub struct Engine {
-    book: PartitionBook,
+    facts: Facts,
     mapper: DemandMapper,
-    window: Window,
-    cache: CacheIndex,
-    links: Links,
-    parameters: Parameters,
     former_parameters: Option<Parameters>,
     policy: Box<dyn Policy>,
     statistics: Statistics,
     limits: Limits,
     credits: u32,
-    ready_ahead: u32,
     /// Minibatches that pass by the cache, with the next block of each.
     pieces: Vec<pieces::Progress>,
     /// Events that the policy gets with the next ones.
@@ -75,18 +70,20 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, CacheTooSmall> {
         let geometry = Geometry::new(&config.book, config.cache_bytes)?;
         Ok(Engine {
-            mapper: DemandMapper::default(),
-            window: Window::new(config.book.blocks()),
-            links: Links::new(&config.replicas, &config.limits),
             policy: arms::policy(config.policy, &config.book, &geometry),
-            cache: CacheIndex::new(&config.book, geometry),
-            book: config.book,
-            parameters: config.parameters,
+            facts: Facts {
+                window: Window::new(config.book.blocks()),
+                links: Links::new(&config.replicas, &config.limits),
+                cache: CacheIndex::new(&config.book, geometry),
+                book: config.book,
+                parameters: config.parameters,
+                ready_ahead: config.ready_ahead,
+            },
+            mapper: DemandMapper::default(),
             former_parameters: None,
             statistics: Statistics::default(),
             limits: config.limits,
             credits: config.credits,
-            ready_ahead: config.ready_ahead,
             pieces: vec![],
             unseen: vec![],
         })
@@ -94,14 +91,7 @@ impl Engine {
 
     #[must_use]
     pub fn view(&self) -> View<'_> {
-        View {
-            book: &self.book,
-            window: &self.window,
-            cache: &self.cache,
-            links: &self.links,
-            parameters: &self.parameters,
-            ready_ahead: self.ready_ahead,
-        }
+        self.facts.view()
     }
 
     #[must_use]
@@ -111,15 +101,15 @@ impl Engine {
 
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
-        &self.parameters
+        &self.facts.parameters
     }
 
     /// Replaces the parameters; they come back when the new ones expire.
     pub fn set_parameters(&mut self, next: Parameters) -> Result<Reaction, ParametersRefusal> {
-        self.parameters.check_next(&next)?;
-        let former = std::mem::replace(&mut self.parameters, next);
+        self.facts.parameters.check_next(&next)?;
+        let former = std::mem::replace(&mut self.facts.parameters, next);
         let mut commands = vec![];
-        if let Some(at_ns) = self.parameters.expires_ns {
+        if let Some(at_ns) = self.facts.parameters.expires_ns {
             self.former_parameters.get_or_insert(former);
             commands.push(crate::step::Command::WakeAt { at_ns });
         } else {
@@ -129,25 +119,24 @@ impl Engine {
     }
 
     pub(crate) fn expire_parameters(&mut self, now_ns: u64) -> Option<Event> {
-        if self.parameters.expires_ns.is_none_or(|at| at > now_ns) {
+        if self.facts.parameters.expires_ns.is_none_or(|at| at > now_ns) {
             return None;
         }
-        let version = self.parameters.version;
+        let version = self.facts.parameters.version;
         let former = self.former_parameters.take()?;
-        self.parameters = Parameters { version: version + 1, ..former };
+        self.facts.parameters = Parameters { version: version + 1, ..former };
         Some(Event::ParametersChanged)
+    }
+
+    /// Bytes of the control state: what grows with blocks, slots and announced minibatches.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.facts.cache.memory_bytes() + self.facts.window.memory_bytes() + self.policy.memory_bytes()
     }
 
     /// Planner stage.
     pub fn plan(&mut self, events: &[Event], now_ns: u64) -> Proposal {
-        let view = View {
-            book: &self.book,
-            window: &self.window,
-            cache: &self.cache,
-            links: &self.links,
-            parameters: &self.parameters,
-            ready_ahead: self.ready_ahead,
-        };
+        let view = self.facts.view();
         let steps = if self.unseen.is_empty() {
             self.policy.on(events, now_ns, &view)
         } else {
@@ -160,15 +149,7 @@ impl Engine {
 
     /// Makes orders anew from the facts, after a stage panicked.
     pub fn recover(&mut self) {
-        let view = View {
-            book: &self.book,
-            window: &self.window,
-            cache: &self.cache,
-            links: &self.links,
-            parameters: &self.parameters,
-            ready_ahead: self.ready_ahead,
-        };
-        self.policy.rebuild(&view);
+        self.policy.rebuild(&self.facts.view());
     }
 
     /// Plans and validates until nothing more is accepted; returns all commands in order.
@@ -188,21 +169,12 @@ impl Engine {
         commands
     }
 
-    /// Validator stage: judges each step on the facts that the accepted steps before it have made, and applies it.
+    /// Validator stage: judges each step, or part of a step, on the facts that the accepted steps before it have made, and applies it.
     pub fn validate(&mut self, proposal: Proposal, now_ns: u64) -> Verdicts {
         let mut verdicts = Verdicts::default();
         let mut departing = apply::Departing::default();
         for step in proposal.steps {
-            match crate::validate::validate(&step, &self.view()) {
-                Ok(()) => {
-                    verdicts.accepted += 1;
-                    self.apply(step, &mut departing, &mut verdicts.commands);
-                }
-                Err(refusal) => {
-                    verdicts.refused += 1;
-                    verdicts.events.push(Event::Refused(step, refusal));
-                }
-            }
+            self.judge(step, &mut departing, &mut verdicts);
         }
         self.statistics.steps_accepted += verdicts.accepted as u64;
         self.statistics.steps_refused += verdicts.refused as u64;

@@ -18,7 +18,7 @@ pub mod predict;
 pub mod view;
 
 mod arms;
-pub mod validate;
+mod validate;
 
 pub mod engine;
 pub mod ledger;

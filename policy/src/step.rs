@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// Rows did not arrive and are in flight no more.
     Failed(Vec<BlockRows>),
-    /// The validator refused a step that the policy proposed.
+    /// The validator refused a step that the policy proposed, or these parts of it.
     Refused(Step, Refusal),
     /// A storage node can be reached again, or no more.
     LinkChanged(NodeId),
@@ -58,21 +58,48 @@ pub enum Origin {
 /// One line of a plan. Nothing happens before the validator has accepted it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Bring rows in from a storage node. Takes a free slot, or that of `evict`, where the block has none.
-    Fetch {
-        rows: BlockRows,
-        node: NodeId,
-        generation: Generation,
-        class: Class,
-        evict: Option<BlockId>,
-        origin: Origin,
-    },
+    /// Bring rows in from a storage node. Judged admission by admission, in order.
+    Fetch(Fetch),
     /// Pin every block of a minibatch and give each missing one a slot: all of it or nothing.
     Reserve { entry: EntryId, evict: Vec<BlockId> },
-    /// Let a block go.
-    Evict { block: BlockId, origin: Origin },
+    /// Let blocks go. Judged block by block, in order.
+    Evict { blocks: Vec<BlockId>, origin: Origin },
     /// Serve a minibatch in pieces past the cache, since pins of others leave it no room.
     Bypass { entry: EntryId },
+}
+
+/// Rows that one storage node is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    pub node: NodeId,
+    pub generation: Generation,
+    pub class: Class,
+    pub origin: Origin,
+    pub admissions: Vec<Admission>,
+}
+
+/// Rows of a block that come in. Takes a free slot, or that of `evict`, where the block has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    pub rows: BlockRows,
+    pub evict: Option<BlockId>,
+}
+
+impl Step {
+    /// The parts of a step that are judged alone, in order, each as a step.
+    #[must_use]
+    pub fn singles(&self) -> Vec<Step> {
+        match self {
+            Step::Fetch(fetch) => {
+                let single = |&admission| Step::Fetch(Fetch { admissions: vec![admission], ..fetch.clone() });
+                fetch.admissions.iter().map(single).collect()
+            }
+            Step::Evict { blocks, origin } => {
+                blocks.iter().map(|&block| Step::Evict { blocks: vec![block], origin: *origin }).collect()
+            }
+            Step::Reserve { .. } | Step::Bypass { .. } => vec![self.clone()],
+        }
+    }
 }
 
 /// Why the validator refused a step.
@@ -207,7 +234,7 @@ pub struct Reaction {
     pub commands: Vec<Command>,
 }
 
-/// The validator's answer to a proposal.
+/// The validator's answer to a proposal. What is judged alone counts alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts {
     pub accepted: usize,

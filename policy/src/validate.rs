@@ -1,34 +1,21 @@
 //! The validator: one function and one typed refusal for each hard rule. It trusts no planner.
 
-use crate::step::{Refusal, Step};
+use crate::cache::PINS_MAX;
+use crate::step::{Admission, Fetch, Refusal};
 use crate::view::View;
 use crate::window::{EntryId, Phase};
-use rudder_graph::BlockRows;
+use rudder_graph::BlockPlace;
 use rudder_topology::{BlockId, Generation, NodeId};
 
-/// Accepts or refuses one step against the facts as they are.
-pub fn validate(step: &Step, view: &View) -> Result<(), Refusal> {
-    match step {
-        Step::Fetch { rows, node, generation, evict, .. } => fetch(*rows, *node, *generation, *evict, view),
-        Step::Reserve { entry, evict } => reserve(*entry, evict, view),
-        Step::Evict { block, .. } => evictable(*block, view),
-        Step::Bypass { entry } => bypass(*entry, view),
-    }
-}
-
-fn fetch(
-    rows: BlockRows,
-    node: NodeId,
-    generation: Generation,
-    evict: Option<BlockId>,
-    view: &View,
-) -> Result<(), Refusal> {
+/// Judges one admission of a fetch against the facts as they are; tells where its block lies.
+pub(crate) fn admission(fetch: &Fetch, admission: Admission, view: &View) -> Result<BlockPlace, Refusal> {
+    let Admission { rows, evict } = admission;
     let place = view.book.block(rows.block).ok_or(Refusal::UnknownBlock)?;
     if rows.mask == 0 || rows.mask & !place.full_mask() != 0 {
         return Err(Refusal::UnknownRows);
     }
-    replica(rows.block, node, view)?;
-    alive(node, generation, view)?;
+    replica(rows.block, fetch.node, view)?;
+    alive(fetch.node, fetch.generation, view)?;
     if rows.mask & view.cache.in_flight(rows.block) != 0 {
         return Err(Refusal::AlreadyInFlight);
     }
@@ -43,7 +30,8 @@ fn fetch(
     } else if view.cache.slot_of(rows.block).is_none() && view.cache.free_slots(place.table) == 0 {
         return Err(Refusal::Capacity);
     }
-    permits(node, u64::from(rows.rows()) * u64::from(place.row_bytes), view)
+    permits(fetch.node, u64::from(rows.rows()) * u64::from(place.row_bytes), view)?;
+    Ok(place)
 }
 
 /// The node holds the block's part, and its copy is not known to be bad.
@@ -79,7 +67,8 @@ fn permits(node: NodeId, bytes: u64, view: &View) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
+/// The block may go.
+pub(crate) fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
     if view.cache.slot_of(block).is_none() {
         Err(Refusal::NotResident)
     } else if view.cache.is_pinned(block) {
@@ -91,7 +80,8 @@ fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
     }
 }
 
-fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(), Refusal> {
+/// All of the minibatch can be pinned, once these victims are gone.
+pub(crate) fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(), Refusal> {
     let entry = view.window.entry(id).ok_or(Refusal::UnknownMinibatch)?;
     if entry.phase != Phase::Announced {
         return Err(Refusal::AlreadyReserved);
@@ -114,7 +104,10 @@ fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(), Refusal> {
     }
     for table in entry.segments.chunk_by(|a, b| a.table == b.table) {
         let blocks = &entry.blocks[table[0].start as usize..table[table.len() - 1].end as usize];
-        let need = blocks.iter().filter(|rows| view.cache.slot_of(rows.block).is_none()).count();
+        let need = blocks.iter().filter(|rows| !view.cache.has_slot(rows.block)).count();
+        if blocks.iter().any(|rows| view.cache.pins(rows.block) == PINS_MAX) {
+            return Err(Refusal::Capacity);
+        }
         let class = table[0].table;
         let freed = evict.iter().filter(|&&v| view.book.block(v).is_some_and(|v| v.table == class)).count();
         if need > view.cache.free_slots(class) + freed {
@@ -124,7 +117,8 @@ fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn bypass(id: EntryId, view: &View) -> Result<(), Refusal> {
+/// The minibatch may pass by the cache.
+pub(crate) fn bypass(id: EntryId, view: &View) -> Result<(), Refusal> {
     let entry = view.window.entry(id).ok_or(Refusal::UnknownMinibatch)?;
     if entry.phase != Phase::Announced {
         return Err(Refusal::AlreadyReserved);

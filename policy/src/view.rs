@@ -8,6 +8,17 @@ use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_topology::BlockId;
 
+/// All facts of an engine. Only its stages change them.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub book: PartitionBook,
+    pub window: Window,
+    pub cache: CacheIndex,
+    pub links: Links,
+    pub parameters: Parameters,
+    pub ready_ahead: u32,
+}
+
 /// Read access to all facts. The facts belong to the engine; a policy keeps only orders over them.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
@@ -20,6 +31,19 @@ pub struct View<'a> {
     pub ready_ahead: u32,
 }
 
+impl Facts {
+    pub fn view(&self) -> View<'_> {
+        View {
+            book: &self.book,
+            window: &self.window,
+            cache: &self.cache,
+            links: &self.links,
+            parameters: &self.parameters,
+            ready_ahead: self.ready_ahead,
+        }
+    }
+}
+
 /// Eviction, admission and the choice of what to prefetch.
 pub trait Policy: Send {
     /// Takes in what happened and says what to do next. Deterministic: the same calls give the same steps.
@@ -27,12 +51,16 @@ pub trait Policy: Send {
 
     /// Forgets its orders and makes them anew from the facts, after a panic.
     fn rebuild(&mut self, view: &View);
+
+    /// Bytes that its orders and its memory of the past take.
+    fn memory_bytes(&self) -> usize;
 }
 
 impl View<'_> {
     /// Rows of `mask` that are neither resident nor in flight.
     #[must_use]
+    #[inline]
     pub fn absent(&self, block: BlockId, mask: u64) -> u64 {
-        mask & !self.cache.held(block).map_or(0, |(_, held)| held)
+        mask & !self.cache.held(block)
     }
 }

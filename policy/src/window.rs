@@ -265,6 +265,12 @@ impl Window {
         }
     }
 
+    /// Bytes of what the window knows of every block: not of the minibatches in it.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.first_use.capacity() * size_of::<u32>()
+    }
+
     #[must_use]
     pub fn is_used(&self, block: BlockId) -> bool {
         self.first_use.get(block.index()).is_some_and(|&first| first != NONE)
@@ -357,6 +363,41 @@ pub struct Forecast {
     pub ahead: u32,
     /// Estimated time until use, in nanoseconds.
     pub in_ns: u64,
+}
+
+/// Minibatches of the window in order of time of use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranks {
+    by_rank: Vec<EntryId>,
+    /// By index of the minibatch.
+    ranks: Vec<u32>,
+}
+
+impl Ranks {
+    /// Of forecasts in order of time of use.
+    pub fn new(forecasts: &[Forecast]) -> Self {
+        let by_rank: Vec<_> = forecasts.iter().map(|forecast| forecast.entry).collect();
+        let last = by_rank.iter().map(|id| id.index as usize).max();
+        let mut ranks = vec![u32::MAX; last.map_or(0, |last| last + 1)];
+        for (rank, id) in by_rank.iter().enumerate() {
+            ranks[id.index as usize] = rank as u32;
+        }
+        Ranks { by_rank, ranks }
+    }
+
+    /// 0 is used first; `u32::MAX` where the minibatch is not in the window.
+    #[inline]
+    pub fn rank(&self, id: EntryId) -> u32 {
+        self.ranks.get(id.index as usize).copied().unwrap_or(u32::MAX)
+    }
+
+    pub fn at(&self, rank: u32) -> Option<EntryId> {
+        self.by_rank.get(rank as usize).copied()
+    }
+
+    pub fn len(&self) -> u32 {
+        self.by_rank.len() as u32
+    }
 }
 
 impl Entry {

@@ -19,7 +19,10 @@ struct Accepted {
 impl Accepted {
     fn accept(&mut self, step: &Step) {
         match step {
-            Step::Fetch { rows, node, generation, .. } => self.fetches.push((*rows, *node, *generation)),
+            Step::Fetch(fetch) => {
+                let admitted = fetch.admissions.iter().map(|a| (a.rows, fetch.node, fetch.generation));
+                self.fetches.extend(admitted);
+            }
             Step::Bypass { entry } => self.bypasses.push(*entry),
             Step::Reserve { .. } | Step::Evict { .. } => {}
         }

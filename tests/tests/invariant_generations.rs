@@ -30,10 +30,12 @@ impl Generations {
                 }
             }
             Note::Stale { .. } => self.stale_answers += 1,
-            Note::Accepted(Step::Fetch { evict: Some(block), .. } | Step::Evict { block, .. }) => {
-                self.arrived.remove(block);
+            Note::Accepted(Step::Fetch(fetch)) => {
+                for admission in &fetch.admissions {
+                    admission.evict.map(|block| self.arrived.remove(&block));
+                }
             }
-            Note::Accepted(Step::Reserve { evict, .. }) => {
+            Note::Accepted(Step::Reserve { evict, .. } | Step::Evict { blocks: evict, .. }) => {
                 self.arrived.retain(|block, _| !evict.contains(block));
             }
             _ => {}

@@ -2,21 +2,23 @@
 //! order's choice.
 
 use super::order::Order;
-use crate::step::{Event, Origin, Step};
+use crate::step::{Admission, Event, Origin, Step};
 use crate::view::{Policy, View};
-use crate::window::{EntryId, Forecast, Phase, Segment};
+use crate::window::{EntryId, Forecast, Phase, Ranks, Segment};
 use rudder_graph::{BlockRows, Class, PartitionBook};
-use rudder_topology::{BlockId, Generation, NodeId, TableId};
+use rudder_topology::{BlockId, TableId};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 mod budget;
-mod evicting;
+mod fetches;
+mod marks;
+mod reserve;
 mod speculate;
 
 use budget::Budget;
-use evicting::Evicting;
+use fetches::Fetches;
+use marks::Marks;
 
 /// What tells arms apart.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +38,12 @@ pub(super) struct Arm<O> {
     traits: Traits,
     order: O,
     cursors: Cursors,
-    /// Rank of each minibatch in order of time of use; made anew with each batch of events.
-    ranks: FxHashMap<EntryId, u32>,
-    /// Blocks whose eviction this plan asks for.
-    evicting: Evicting,
-    /// Rows that this plan fetches, of blocks that several minibatches use.
-    departing: FxHashMap<BlockId, u64>,
+    /// What earlier steps of this plan ask for.
+    marks: Marks,
+    budget: Budget,
+    ranks: Ranks,
+    /// Blocks that the order gave and this minibatch cannot take.
+    aside: Vec<BlockId>,
     /// Blocks that went, latest last; for arms that speculate.
     gone: VecDeque<BlockId>,
     gone_max: usize,
@@ -65,9 +67,10 @@ impl<O: Order> Arm<O> {
             traits,
             order,
             cursors: FxHashMap::default(),
-            ranks: FxHashMap::default(),
-            evicting: Evicting::default(),
-            departing: FxHashMap::default(),
+            marks: Marks::new(book.blocks()),
+            budget: Budget::default(),
+            ranks: Ranks::default(),
+            aside: vec![],
             gone: VecDeque::new(),
             gone_max,
             speculative: VecDeque::new(),
@@ -77,23 +80,15 @@ impl<O: Order> Arm<O> {
     fn note(&mut self, event: &Event, view: &View, steps: &mut Vec<Step>) {
         match event {
             Event::Announced(id) => {
-                let Some(entry) = view.window.entry(*id) else { return };
-                self.order.record(&entry.blocks, view.parameters.half_life_minibatches);
-                for rows in entry.blocks.iter() {
-                    if self.order.contains(rows.block, view) {
-                        self.order.announced(rows.block, view);
-                    }
+                if let Some(entry) = view.window.entry(*id) {
+                    self.order.announced(&entry.blocks, view);
                 }
             }
             Event::Released { entry, blocks } => self.released(*entry, blocks, view, steps),
-            Event::Arrived(rows) => {
-                for rows in rows {
-                    self.restore(rows.block, view);
-                }
-            }
+            Event::Arrived(rows) => self.order.arrived(rows, view),
             Event::Failed(rows) => {
                 for rows in rows {
-                    self.restore(rows.block, view);
+                    self.order.restore(rows.block, view);
                     self.rewind(rows.block, view);
                 }
             }
@@ -103,19 +98,19 @@ impl<O: Order> Arm<O> {
         }
     }
 
-    fn released(&mut self, id: EntryId, blocks: &Arc<[BlockRows]>, view: &View, steps: &mut Vec<Step>) {
+    fn released(&mut self, id: EntryId, blocks: &[BlockRows], view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
-        self.order.used(blocks, view);
-        for rows in blocks.iter() {
-            if !view.cache.is_evictable(rows.block) {
-                continue;
+        self.order.released(id, blocks, view);
+        if !self.traits.keeps {
+            let may_go =
+                |block: &BlockId| view.cache.is_evictable(*block) && self.marks.has_slot(*block, view);
+            let going: Vec<_> = blocks.iter().map(|rows| rows.block).filter(may_go).collect();
+            for &block in &going {
+                self.let_go(block, view);
+                self.budget.give_slot(view.cache.table_of(block));
             }
-            if self.traits.keeps {
-                self.order.place_used(rows.block, view);
-            } else if self.has_slot(rows.block, view) {
-                self.order.remove(rows.block, view);
-                self.let_go(rows.block, view);
-                steps.push(Step::Evict { block: rows.block, origin: Origin::Forecast });
+            if !going.is_empty() {
+                steps.push(Step::Evict { blocks: going, origin: Origin::Forecast });
             }
         }
         if self.traits.speculates {
@@ -123,33 +118,21 @@ impl<O: Order> Arm<O> {
         }
     }
 
-    /// Puts a block that may go back into the order.
-    fn restore(&mut self, block: BlockId, view: &View) {
-        if view.cache.is_evictable(block) {
-            self.order.place(block, view);
-        }
-    }
-
     fn refused(&mut self, step: &Step, view: &View) {
         match step {
-            Step::Fetch { rows, evict, .. } => {
-                if let Some(victim) = evict {
-                    self.restore(*victim, view);
+            Step::Fetch(fetch) => {
+                for admission in &fetch.admissions {
+                    if let Some(victim) = admission.evict {
+                        self.order.restore(victim, view);
+                    }
+                    self.rewind(admission.rows.block, view);
                 }
-                self.restore(rows.block, view);
-                self.rewind(rows.block, view);
             }
-            Step::Reserve { entry, evict } => {
-                for &victim in evict {
-                    self.restore(victim, view);
+            Step::Reserve { evict: blocks, .. } | Step::Evict { blocks, .. } => {
+                for &block in blocks {
+                    self.order.restore(block, view);
                 }
-                let blocks = view.window.entry(*entry).map(|entry| entry.blocks.clone());
-                for rows in blocks.iter().flat_map(|blocks| blocks.iter()) {
-                    self.restore(rows.block, view);
-                }
-                self.cursors.remove(entry);
             }
-            Step::Evict { block, .. } => self.restore(*block, view),
             Step::Bypass { .. } => {}
         }
     }
@@ -186,147 +169,51 @@ impl<O: Order> Arm<O> {
         candidates
     }
 
-    /// Whether the block has a slot that this plan leaves it.
-    fn has_slot(&self, block: BlockId, view: &View) -> bool {
-        view.cache.slot_of(block).is_some_and(|slot| !self.evicting.contains(slot))
-            || self.departing.contains_key(&block)
-    }
-
-    /// Rows of `mask` that are neither resident nor in flight, once this plan's evictions are done.
-    fn absent(&self, block: BlockId, mask: u64, view: &View) -> u64 {
-        let absent = match view.cache.held(block) {
-            Some((slot, held)) if !self.evicting.contains(slot) => mask & !held,
-            _ => mask,
-        };
-        absent & !self.departing.get(&block).copied().unwrap_or(0)
-    }
-
-    /// Notes rows that a step of this plan fetches, where another minibatch or speculation could ask for them too.
-    fn note_departing(&mut self, rows: BlockRows, view: &View) {
-        if self.traits.speculates || view.window.uses(rows.block).nth(1).is_some() {
-            *self.departing.entry(rows.block).or_default() |= rows.mask;
-        }
-    }
-
     fn plan(&mut self, view: &View, steps: &mut Vec<Step>) {
         let forecasts = view.window.by_time_of_use();
-        self.ranks = forecasts.iter().zip(0..).map(|(forecast, rank)| (forecast.entry, rank)).collect();
+        self.ranks = Ranks::new(&forecasts);
         let candidates = self.candidates(&forecasts, view);
-        let mut budget = Budget::new(view);
-        for &block in self.evicting.blocks() {
-            budget.give_slot(block, view);
-        }
-        let reserved = self.plan_reservations(&candidates, view, &mut budget, steps);
+        let reserved = self.plan_reservations(&candidates, view, steps);
         for candidate in &candidates {
             let pinned = reserved.contains(&candidate.id)
                 || view.window.entry(candidate.id).is_some_and(|entry| entry.phase == Phase::Reserved);
-            self.plan_fetches(*candidate, pinned, view, &mut budget, steps);
-            if budget.is_spent() {
+            self.plan_fetches(*candidate, pinned, &reserved, view, steps);
+            if self.budget.is_spent() {
                 return;
             }
         }
         if self.traits.speculates {
-            self.speculate(view, &mut budget, steps);
+            self.speculate(&reserved, view, steps);
         }
     }
 
-    /// Reserves in order of time of use; what cannot be had stops those after it, except that a trainer's oldest
-    /// passes by the cache when pins alone leave it no room.
-    fn plan_reservations(
-        &mut self,
-        candidates: &[Candidate],
-        view: &View,
-        budget: &mut Budget,
-        steps: &mut Vec<Step>,
-    ) -> Vec<EntryId> {
-        let mut reserved = vec![];
-        for candidate in candidates {
-            let Some(entry) = view.window.entry(candidate.id) else { continue };
-            if entry.phase != Phase::Announced || candidate.ahead > view.ready_ahead {
+    /// The next block of a table to go, for a minibatch of this rank: none that a minibatch of `reserved` pins, none
+    /// of which this plan fetches rows.
+    fn victim(&mut self, table: TableId, rank: u32, reserved: &[EntryId], view: &View) -> Option<BlockId> {
+        loop {
+            let block = self.order.victim(table, rank, view)?;
+            let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user.entry));
+            if self.marks.is_leaving(block) {
                 continue;
             }
-            let need = self.need(candidate.id, view, budget);
-            let room_for_others = if candidate.ahead == 0 { 0 } else { oldest_of_others(candidate.id, view) };
-            let has_room = need.iter().all(|n| n.new + room_for_others <= n.free + n.evictable);
-            if has_room && let Some(evict) = self.victims_for(candidate, &need, view) {
-                for n in &need {
-                    budget.take_slots(n.table, n.new.min(n.free));
-                }
-                for &victim in &evict {
-                    self.let_go(victim, view);
-                }
-                steps.push(Step::Reserve { entry: candidate.id, evict });
-                reserved.push(candidate.id);
-            } else if candidate.ahead == 0 && candidate.class == Class::Demand {
-                if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
-                    steps.push(Step::Bypass { entry: candidate.id });
-                }
-            } else {
-                break;
+            if !self.marks.is_coming(block) && (reserved.is_empty() || !pinned(block)) {
+                return Some(block);
             }
+            self.aside.push(block);
         }
-        reserved
     }
 
-    /// What a minibatch needs of each table's slots.
-    fn need(&self, id: EntryId, view: &View, budget: &Budget) -> Vec<Need> {
-        let Some(entry) = view.window.entry(id) else { return vec![] };
-        let mut needs = vec![];
-        for segments in entry.segments.chunk_by(|a, b| a.table == b.table) {
-            let table = segments[0].table;
-            let blocks = &entry.blocks[segments[0].start as usize..segments[segments.len() - 1].end as usize];
-            let (mut new, mut own_evictable, mut own_pinned) = (0, 0, 0);
-            for rows in blocks {
-                if !self.has_slot(rows.block, view) {
-                    new += 1;
-                } else if view.cache.is_pinned(rows.block) {
-                    own_pinned += 1;
-                } else if self.order.contains(rows.block, view) {
-                    own_evictable += 1;
-                }
-            }
-            needs.push(Need {
-                table,
-                all: blocks.len(),
-                new,
-                free: budget.free_slots(table),
-                evictable: self.order.len(table) - own_evictable,
-                pinned_by_others: view.cache.pinned_slots(table) - own_pinned,
-                slots: view.cache.geometry().class_slots(table).len(),
-            });
+    /// What one minibatch could not take, another may.
+    fn restore_aside(&mut self, view: &View) {
+        while let Some(block) = self.aside.pop() {
+            self.order.restore(block, view);
         }
-        needs
-    }
-
-    /// Takes a minibatch's own blocks out of the order, then as many victims as the reservation lacks; `None`, and
-    /// all of them back, if there are not enough. The own go first, so that no order passes over them.
-    fn victims_for(&mut self, candidate: &Candidate, need: &[Need], view: &View) -> Option<Vec<BlockId>> {
-        let entry = view.window.entry(candidate.id)?;
-        for rows in entry.blocks.iter() {
-            self.order.remove(rows.block, view);
-        }
-        let mut victims = vec![];
-        for n in need {
-            let lacking = n.new.saturating_sub(n.free);
-            // A reservation may take from minibatches that come later, never from itself.
-            let found = std::iter::from_fn(|| self.order.victim(n.table, candidate.rank, view)).take(lacking);
-            let before = victims.len();
-            victims.extend(found);
-            if victims.len() - before < lacking {
-                for block in victims.into_iter().chain(entry.blocks.iter().map(|rows| rows.block)) {
-                    self.restore(block, view);
-                }
-                return None;
-            }
-        }
-        Some(victims)
     }
 
     /// A step of this plan evicts the block: from here on it counts as gone, though the facts do not show it yet.
     fn let_go(&mut self, victim: BlockId, view: &View) {
-        if let Some(slot) = view.cache.slot_of(victim) {
-            self.evicting.insert(victim, slot);
-        }
+        self.marks.leaves(victim);
+        self.budget.take_evictable(view.cache.table_of(victim), 1);
         self.rewind(victim, view);
         if self.traits.speculates {
             self.gone.push_back(victim);
@@ -341,61 +228,59 @@ impl<O: Order> Arm<O> {
         &mut self,
         candidate: Candidate,
         pinned: bool,
+        reserved: &[EntryId],
         view: &View,
-        budget: &mut Budget,
         steps: &mut Vec<Step>,
     ) {
         let Some(entry) = view.window.entry(candidate.id) else { return };
         let starts = || entry.segments.iter().map(|segment| segment.start).collect();
         let mut cursors = self.cursors.remove(&candidate.id).unwrap_or_else(starts);
+        let origin = if candidate.class == Class::Demand { Origin::Demand } else { Origin::Forecast };
+        let mut fetches = Fetches::new(self.budget.links(), candidate.class, origin);
         for (segment, cursor) in entry.segments.iter().zip(&mut cursors) {
+            let row_bytes = u64::from(view.book.row_bytes(segment.table).unwrap_or(0));
             while *cursor < segment.end {
                 let wanted = entry.blocks[*cursor as usize];
-                let mask = self.absent(wanted.block, wanted.mask, view);
+                let mask = self.marks.absent(wanted, view);
                 if mask != 0 {
                     let rows = BlockRows { block: wanted.block, mask };
-                    let Some(step) = self.fetch(candidate, pinned, *segment, rows, view, budget) else {
+                    let bytes = u64::from(rows.rows()) * row_bytes;
+                    let Some(source) = self.budget.replica(segment.part, rows.block, bytes, view) else {
                         break;
                     };
-                    steps.push(step);
+                    let mut evict = None;
+                    if !pinned
+                        && !self.marks.has_slot(rows.block, view)
+                        && !self.budget.take_slot(segment.table)
+                    {
+                        evict = self.one_victim(candidate, segment.table, reserved, view);
+                        if evict.is_none() {
+                            break;
+                        }
+                    }
+                    self.budget.take_bytes(source.link, bytes);
+                    self.marks.comes(rows);
+                    fetches.add(source, Admission { rows, evict });
                 }
                 *cursor += 1;
             }
         }
+        self.restore_aside(view);
+        fetches.finish(steps);
         self.cursors.insert(candidate.id, cursors);
     }
 
-    /// A fetch of these rows, if a replica, a permit and a slot can be had.
-    fn fetch(
+    /// A block to evict for a prefetch: nothing that is needed as soon as what comes in.
+    fn one_victim(
         &mut self,
         candidate: Candidate,
-        pinned: bool,
-        segment: Segment,
-        rows: BlockRows,
+        table: TableId,
+        reserved: &[EntryId],
         view: &View,
-        budget: &mut Budget,
-    ) -> Option<Step> {
-        let row_bytes = u64::from(view.book.row_bytes(segment.table)?);
-        let bytes = u64::from(rows.rows()) * row_bytes;
-        let (node, generation) = budget.replica(segment.part, rows.block, bytes, view)?;
-        let mut evict = None;
-        if !pinned && !self.has_slot(rows.block, view) && !budget.take_slot(segment.table) {
-            evict = Some(self.one_victim(candidate, segment.table, view)?);
-        }
-        // With rows of its own in flight it cannot go; its arrival puts it back.
-        self.order.remove(rows.block, view);
-        self.note_departing(rows, view);
-        budget.take_bytes(node, bytes);
-        let origin = if candidate.class == Class::Demand { Origin::Demand } else { Origin::Forecast };
-        Some(Step::Fetch { rows, node, generation, class: candidate.class, evict, origin })
-    }
-
-    /// A block to evict for a prefetch: nothing that is needed as soon as what comes in.
-    fn one_victim(&mut self, candidate: Candidate, table: TableId, view: &View) -> Option<BlockId> {
-        let victim = self.order.victim(table, candidate.rank, view)?;
-        let next = view.window.uses(victim).filter_map(|user| self.ranks.get(&user.entry)).min();
-        if next.is_some_and(|&next| next <= candidate.rank) {
-            self.order.place(victim, view);
+    ) -> Option<BlockId> {
+        let victim = self.victim(table, candidate.rank, reserved, view)?;
+        if view.window.uses(victim).any(|user| self.ranks.rank(user.entry) <= candidate.rank) {
+            self.aside.push(victim);
             return None;
         }
         self.let_go(victim, view);
@@ -403,34 +288,11 @@ impl<O: Order> Arm<O> {
     }
 }
 
-/// What a minibatch needs of a table's slots, and what there is.
-#[derive(Clone, Copy, Debug)]
-struct Need {
-    table: TableId,
-    all: usize,
-    /// Blocks without a slot.
-    new: usize,
-    free: usize,
-    /// Blocks of others that could go.
-    evictable: usize,
-    pinned_by_others: usize,
-    slots: usize,
-}
-
-/// Blocks that the oldest minibatches of other trainers still need pinned: a reservation ahead of use leaves room
-/// for them.
-fn oldest_of_others(id: EntryId, view: &View) -> usize {
-    let own = view.window.entry(id).map(|entry| entry.trainer);
-    let others = view.window.trainers().filter(|&trainer| Some(trainer) != own);
-    let oldest = others.filter_map(|trainer| view.window.entry(view.window.queue(trainer).next()?));
-    oldest.filter(|entry| entry.phase == Phase::Announced).map(|entry| entry.blocks.len()).sum()
-}
-
 impl<O: Order> Policy for Arm<O> {
     fn on(&mut self, events: &[Event], _now_ns: u64, view: &View) -> Vec<Step> {
         self.order.prepare(view);
-        self.evicting.clear();
-        self.departing.clear();
+        self.marks.clear();
+        self.budget.renew(view);
         let mut steps = vec![];
         for event in events {
             self.note(event, view, &mut steps);
@@ -440,15 +302,14 @@ impl<O: Order> Policy for Arm<O> {
     }
 
     fn rebuild(&mut self, view: &View) {
-        self.order.clear();
-        self.order.prepare(view);
         self.cursors.clear();
         self.speculative.clear();
-        for block in view.cache.resident().filter(|&block| view.cache.is_evictable(block)) {
-            self.order.place(block, view);
-        }
+        self.order.rebuild(view);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.order.memory_bytes()
+            + self.marks.memory_bytes()
+            + (self.gone.capacity() + self.speculative.capacity()) * size_of::<BlockId>()
     }
 }
-
-/// Where a fetch goes.
-type Source = (NodeId, Generation);

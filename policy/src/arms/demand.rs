@@ -9,6 +9,7 @@ use super::lists::{ListId, Lists};
 use super::order::Order;
 use crate::geometry::Geometry;
 use crate::view::View;
+use crate::window::EntryId;
 use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, SlotId, TableId};
 
@@ -33,7 +34,7 @@ pub(super) trait Eviction: Send {
     fn enter(&mut self, table: TableId, slot: u32, block: BlockId, queues: &mut Queues);
 
     /// Takes the slot of the block that goes next out of its queue.
-    fn victim(&mut self, table: TableId, queues: &mut Queues) -> Option<u32>;
+    fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32>;
 
     /// A victim that stays after all gets its place back.
     fn reenter(&mut self, table: TableId, slot: u32, queues: &mut Queues);
@@ -44,6 +45,9 @@ pub(super) trait Eviction: Send {
     }
 
     fn clear(&mut self);
+
+    /// Bytes beyond the queues.
+    fn memory_bytes(&self) -> usize;
 }
 
 /// Queues of slots, and which of them may go. 17 bytes a slot.
@@ -51,12 +55,17 @@ pub(super) struct Queues {
     pub lists: Lists,
     /// The block that each slot's place belongs to.
     blocks: Vec<u32>,
-    may_go: Vec<bool>,
+    /// Blocks of a reservation that is being planned.
+    spared: Vec<bool>,
 }
 
 impl Queues {
-    pub fn may_go(&self, slot: u32) -> bool {
-        self.may_go[slot as usize]
+    /// Whether its block may be evicted. A place whose block is gone may go as well: a failed transfer frees slots
+    /// without a word.
+    pub fn may_go(&self, slot: u32, view: &View) -> bool {
+        let block = self.block(slot);
+        let gone = || view.cache.slot_of(block) != Some(SlotId(slot));
+        !self.spared[slot as usize] && view.cache.is_evictable(block) || gone()
     }
 
     pub fn block(&self, slot: u32) -> BlockId {
@@ -68,8 +77,7 @@ impl Queues {
 pub(super) struct Demand<E> {
     eviction: E,
     queues: Queues,
-    /// Blocks of each table that may go.
-    lengths: Vec<usize>,
+    spared: Vec<u32>,
     /// Victims of this batch of events, which may come back.
     taken: Vec<(u32, BlockId)>,
 }
@@ -80,8 +88,8 @@ impl<E: Eviction> Demand<E> {
         let slots = geometry.slots() as usize;
         let mut lists = Lists::new(geometry.slots());
         let eviction = eviction(geometry, &mut lists);
-        let queues = Queues { lists, blocks: vec![NONE; slots], may_go: vec![false; slots] };
-        Demand { eviction, queues, lengths: vec![0; geometry.classes()], taken: vec![] }
+        let queues = Queues { lists, blocks: vec![NONE; slots], spared: vec![false; slots] };
+        Demand { eviction, queues, spared: vec![], taken: vec![] }
     }
 
     /// The slot in which the block has a place.
@@ -106,64 +114,48 @@ impl<E: Eviction> Demand<E> {
         }
     }
 
-    /// Whether the slot may go, with the table's count kept.
-    fn set(&mut self, slot: u32, table: TableId, may_go: bool) {
-        let was = std::mem::replace(&mut self.queues.may_go[slot as usize], may_go);
-        let length = &mut self.lengths[table.index()];
-        *length = *length + usize::from(may_go) - usize::from(was);
+    /// Where the block may go: a place for it, if it has none.
+    fn place(&mut self, block: BlockId, view: &View) {
+        if let Some(slot) = view.cache.slot_of(block).filter(|_| view.cache.is_evictable(block)) {
+            self.give_place(block, slot.0, view.cache.table_of(block));
+        }
     }
 }
 
 impl<E: Eviction> Order for Demand<E> {
     fn prepare(&mut self, _: &View) {
         self.taken.clear();
+        for slot in self.spared.drain(..) {
+            self.queues.spared[slot as usize] = false;
+        }
     }
 
-    fn place(&mut self, block: BlockId, view: &View) {
-        let (Some(SlotId(slot)), Some(place)) = (view.cache.slot_of(block), view.book.block(block)) else {
-            return;
-        };
-        self.give_place(block, slot, place.table);
-        self.set(slot, place.table, true);
+    fn arrived(&mut self, rows: &[BlockRows], view: &View) {
+        for rows in rows {
+            self.place(rows.block, view);
+        }
     }
 
-    fn used(&mut self, blocks: &[BlockRows], view: &View) {
+    fn released(&mut self, _: EntryId, blocks: &[BlockRows], view: &View) {
         for rows in blocks {
             let placed = self.placed(rows.block, view);
             self.eviction.used(rows.block, placed, &mut self.queues);
             if placed.is_none()
-                && let (Some(slot), Some(place)) =
-                    (view.cache.slot_of(rows.block), view.book.block(rows.block))
+                && let Some(slot) = view.cache.slot_of(rows.block)
             {
-                self.give_place(rows.block, slot.0, place.table);
+                self.give_place(rows.block, slot.0, view.cache.table_of(rows.block));
             }
         }
     }
 
-    fn remove(&mut self, block: BlockId, view: &View) {
-        if let (Some(slot), Some(place)) = (self.placed(block, view), view.book.block(block)) {
-            self.set(slot, place.table, false);
-        }
-    }
-
-    fn len(&self, table: TableId) -> usize {
-        self.lengths.get(table.index()).copied().unwrap_or(0)
-    }
-
-    fn contains(&self, block: BlockId, view: &View) -> bool {
-        self.placed(block, view).is_some_and(|slot| self.queues.may_go(slot))
-    }
-
     fn victim(&mut self, table: TableId, _: u32, view: &View) -> Option<BlockId> {
-        if self.len(table) == 0 {
+        if view.cache.evictable_slots(table) == 0 {
             return None;
         }
         loop {
-            let slot = self.eviction.victim(table, &mut self.queues)?;
+            let slot = self.eviction.victim(table, &mut self.queues, view)?;
             let block = self.queues.block(slot);
-            self.set(slot, table, false);
             self.queues.blocks[slot as usize] = NONE;
-            // A failed transfer frees slots without a word.
             if view.cache.block_in(SlotId(slot)) == Some(block) {
                 self.taken.push((slot, block));
                 return Some(block);
@@ -171,14 +163,42 @@ impl<E: Eviction> Order for Demand<E> {
         }
     }
 
-    fn clear(&mut self) {
+    fn spare(&mut self, blocks: &[BlockRows], view: &View) {
+        for slot in blocks.iter().filter_map(|rows| view.cache.slot_of(rows.block)) {
+            self.queues.spared[slot.index()] = true;
+            self.spared.push(slot.0);
+        }
+    }
+
+    fn unspare(&mut self, blocks: &[BlockRows], view: &View) {
+        for slot in blocks.iter().filter_map(|rows| view.cache.slot_of(rows.block)) {
+            self.queues.spared[slot.index()] = false;
+        }
+    }
+
+    fn restore(&mut self, block: BlockId, view: &View) {
+        self.place(block, view);
+    }
+
+    fn rebuild(&mut self, view: &View) {
         for slot in 0..self.queues.blocks.len() as u32 {
             self.eviction.forget(slot, &mut self.queues);
         }
         self.queues.blocks.fill(NONE);
-        self.queues.may_go.fill(false);
-        self.lengths.fill(0);
+        self.queues.spared.fill(false);
+        self.spared.clear();
         self.eviction.clear();
+        for block in view.cache.resident() {
+            self.place(block, view);
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let blocks = self.queues.blocks.capacity() * size_of::<u32>();
+        self.queues.lists.memory_bytes()
+            + blocks
+            + self.queues.spared.capacity()
+            + self.eviction.memory_bytes()
     }
 }
 

@@ -52,6 +52,10 @@ impl Lists {
         self.lists[list.0 as usize].length as usize
     }
 
+    pub fn memory_bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
+    }
+
     pub fn list_of(&self, slot: u32) -> Option<ListId> {
         Some(self.links[slot as usize].list).filter(|&list| list != NONE).map(ListId)
     }

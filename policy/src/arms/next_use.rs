@@ -1,193 +1,267 @@
 //! Furthest next use first (Belady 1966, on what is announced); where no use is announced, least likely first.
 //!
-//! One list for each minibatch of the window (blocks that it needs next), and one for each step of the decayed use
-//! count (blocks that no announced minibatch needs). Every move costs constant time; there is no heap.
+//! One queue for each minibatch of the window (blocks that it needs next), and one for each step of the decayed use
+//! count (blocks that no announced minibatch needs). A resident block is in one of them, and not always in the right
+//! one: it is put right when its turn to go comes. So announcing, pinning and releasing cost nothing here, and what a
+//! block costs between its arrival and its eviction does not depend on how often it is used.
 
+use super::block_set::BlockSet;
 use super::frequency::Frequency;
-use super::lists::{ListId, Lists};
 use super::order::Order;
+use super::queues::{Pool, Queue};
 use crate::geometry::Geometry;
 use crate::view::View;
-use crate::window::EntryId;
+use crate::window::{EntryId, Phase, Ranks};
 use rudder_graph::BlockRows;
-use rudder_topology::{BlockId, SlotId, TableId};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-
-/// Steps of the log2 use count per doubling.
-const STEPS_PER_DOUBLING: f32 = 4.0;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
-    Entry(TableId, EntryId),
-    Likelihood(TableId, i32),
-}
+use rudder_topology::{BlockId, TableId};
+use std::collections::VecDeque;
 
 pub(super) struct NextUse {
-    lists: Lists,
-    homes: FxHashMap<ListId, Home>,
-    by_entry: FxHashMap<(TableId, EntryId), ListId>,
-    by_likelihood: BTreeMap<(TableId, i32), ListId>,
-    lengths: Vec<usize>,
-    /// Rank in order of time of use.
-    ranks: FxHashMap<EntryId, u32>,
-    /// Minibatches by rank.
-    ranked: Vec<EntryId>,
+    pool: Pool,
+    tables: Vec<Table>,
+    /// Blocks that are in a queue.
+    listed: BlockSet,
+    ranks: Ranks,
     frequency: Frequency,
-    slots: u32,
 }
 
-impl std::hash::Hash for Home {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        match self {
-            Home::Entry(table, entry) => (0_u8, table, entry).hash(state),
-            Home::Likelihood(table, step) => (1_u8, table, step).hash(state),
-        }
-    }
+/// The queues of one table.
+struct Table {
+    steps: Steps,
+    /// By index of the minibatch.
+    entries: Vec<Needed>,
 }
 
-impl NextUse {
-    pub fn new(geometry: &Geometry) -> Self {
-        NextUse {
-            lists: Lists::new(geometry.slots()),
-            homes: FxHashMap::default(),
-            by_entry: FxHashMap::default(),
-            by_likelihood: BTreeMap::new(),
-            lengths: vec![0; geometry.classes()],
-            ranks: FxHashMap::default(),
-            ranked: vec![],
-            frequency: Frequency::new(geometry.blocks()),
-            slots: geometry.slots(),
+/// Blocks that a minibatch needs next.
+struct Needed {
+    by: Option<EntryId>,
+    /// Those that no other minibatch needs after it go first.
+    once: Queue,
+    more: Queue,
+}
+
+/// A queue for each step of the use count.
+struct Steps {
+    /// The step of the first queue.
+    first: u32,
+    queues: VecDeque<Queue>,
+}
+
+/// Where a block belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    Nowhere,
+    /// Another minibatch needs it as well: `more`.
+    Entry {
+        id: EntryId,
+        more: bool,
+    },
+    Step(u32),
+}
+
+impl Steps {
+    fn push(&mut self, step: u32, block: BlockId, pool: &mut Pool) {
+        if self.queues.is_empty() {
+            self.first = step;
         }
-    }
-
-    /// The minibatch that needs the block first.
-    fn next_use(&self, block: BlockId, view: &View) -> Option<EntryId> {
-        let uses = view.window.uses(block).map(|user| user.entry);
-        uses.min_by_key(|entry| self.ranks.get(entry).copied().unwrap_or(u32::MAX))
-    }
-
-    fn home_of(&self, block: BlockId, table: TableId, view: &View) -> Home {
-        match self.next_use(block, view) {
-            Some(entry) => Home::Entry(table, entry),
-            None => {
-                let step = (self.frequency.score(block) * STEPS_PER_DOUBLING).floor();
-                Home::Likelihood(table, step as i32)
-            }
+        while step < self.first {
+            self.queues.push_front(Queue::new());
+            self.first -= 1;
         }
-    }
-
-    fn list(&mut self, home: Home) -> ListId {
-        let lists = &mut self.lists;
-        let list = match home {
-            Home::Entry(table, entry) => {
-                *self.by_entry.entry((table, entry)).or_insert_with(|| lists.add_list())
-            }
-            Home::Likelihood(table, step) => {
-                *self.by_likelihood.entry((table, step)).or_insert_with(|| lists.add_list())
-            }
-        };
-        self.homes.insert(list, home);
-        list
-    }
-
-    /// Takes a slot out; a list that is empty then is given back.
-    fn unlink(&mut self, slot: u32) -> Option<Home> {
-        let list = self.lists.remove(slot)?;
-        let home = *self.homes.get(&list)?;
-        let (Home::Entry(table, _) | Home::Likelihood(table, _)) = home;
-        self.lengths[table.index()] -= 1;
-        if self.lists.len(list) == 0 {
-            match home {
-                Home::Entry(table, entry) => self.by_entry.remove(&(table, entry)),
-                Home::Likelihood(table, step) => self.by_likelihood.remove(&(table, step)),
-            };
-            self.homes.remove(&list);
-            self.lists.drop_list(list);
+        let at = (step - self.first) as usize;
+        while self.queues.len() <= at {
+            self.queues.push_back(Queue::new());
         }
-        Some(home)
+        self.queues[at].push(block, pool);
     }
 
-    /// The least likely block that nobody in the window needs.
-    fn unlikely(&self, table: TableId) -> Option<u32> {
-        let (_, &list) = self.by_likelihood.range((table, i32::MIN)..=(table, i32::MAX)).next()?;
-        self.lists.first(list)
-    }
-
-    /// A block of the minibatch that is used last, if later than `sooner_than`.
-    fn furthest(&self, table: TableId, sooner_than: u32) -> Option<u32> {
-        for (rank, entry) in self.ranked.iter().enumerate().rev() {
-            if rank as u32 <= sooner_than {
-                return None;
+    /// A block of the lowest step that has any.
+    fn pop(&mut self, pool: &mut Pool) -> Option<(u32, BlockId)> {
+        while let Some(queue) = self.queues.front_mut() {
+            if let Some(block) = queue.pop(pool) {
+                return Some((self.first, block));
             }
-            if let Some(&list) = self.by_entry.get(&(table, *entry)) {
-                return self.lists.first(list);
-            }
+            self.queues.pop_front();
+            self.first += 1;
         }
         None
     }
 }
 
-impl Order for NextUse {
-    fn prepare(&mut self, view: &View) {
-        self.ranked = view.window.by_time_of_use().into_iter().map(|f| f.entry).collect();
-        self.ranks = self.ranked.iter().enumerate().map(|(rank, &entry)| (entry, rank as u32)).collect();
-    }
-
-    fn place(&mut self, block: BlockId, view: &View) {
-        let Some(slot) = view.cache.slot_of(block) else { return };
-        let Some(table) = view.book.block(block).map(|place| place.table) else { return };
-        self.unlink(slot.0);
-        let home = self.home_of(block, table, view);
-        let list = self.list(home);
-        self.lists.push_back(list, slot.0);
-        self.lengths[table.index()] += 1;
-    }
-
-    fn announced(&mut self, block: BlockId, view: &View) {
-        self.place(block, view);
-    }
-
-    fn remove(&mut self, block: BlockId, view: &View) {
-        if let Some(slot) = view.cache.slot_of(block) {
-            self.unlink(slot.0);
+impl Table {
+    fn push(&mut self, home: Home, block: BlockId, pool: &mut Pool) {
+        match home {
+            Home::Nowhere => {}
+            Home::Step(step) => self.steps.push(step, block, pool),
+            Home::Entry { id, more } => {
+                let at = id.index as usize;
+                while self.entries.len() <= at {
+                    self.entries.push(Needed { by: None, once: Queue::new(), more: Queue::new() });
+                }
+                let needed = &mut self.entries[at];
+                needed.by = Some(id);
+                if more { &mut needed.more } else { &mut needed.once }.push(block, pool);
+            }
         }
     }
 
-    fn len(&self, table: TableId) -> usize {
-        self.lengths.get(table.index()).copied().unwrap_or(0)
+    /// A block that a minibatch needs next, or needed when it was put there, and whether others did as well.
+    fn pop(&mut self, id: EntryId, pool: &mut Pool) -> Option<(BlockId, bool)> {
+        let needed = self.entries.get_mut(id.index as usize)?;
+        let once = needed.once.pop(pool).map(|block| (block, false));
+        once.or_else(|| needed.more.pop(pool).map(|block| (block, true)))
+    }
+}
+
+impl NextUse {
+    pub fn new(geometry: &Geometry) -> Self {
+        let table = |_| Table { steps: Steps { first: 0, queues: VecDeque::new() }, entries: vec![] };
+        NextUse {
+            pool: Pool::new(),
+            tables: (0..geometry.classes()).map(table).collect(),
+            listed: BlockSet::new(geometry.blocks()),
+            ranks: Ranks::default(),
+            frequency: Frequency::new(geometry.blocks()),
+        }
     }
 
-    fn contains(&self, block: BlockId, view: &View) -> bool {
-        view.cache.slot_of(block).is_some_and(|slot| self.lists.list_of(slot.0).is_some())
+    /// Where a block with uses belongs: to the minibatch that needs it first, or to one that holds it.
+    fn next_use(&self, block: BlockId, view: &View) -> Option<Home> {
+        let mut uses = view.window.uses(block).map(|user| user.entry);
+        let first = uses.next()?;
+        let Some(second) = uses.next() else { return Some(Home::Entry { id: first, more: false }) };
+        let rank = |id: &EntryId| (!is_held(*id, view), self.ranks.rank(*id));
+        let id = [first, second].into_iter().chain(uses).min_by_key(rank)?;
+        Some(Home::Entry { id, more: true })
     }
+
+    fn home(&self, block: BlockId, view: &View) -> Home {
+        if !view.cache.has_slot(block) {
+            return Home::Nowhere;
+        }
+        self.next_use(block, view).unwrap_or_else(|| Home::Step(self.frequency.step(block)))
+    }
+
+    fn list(&mut self, block: BlockId, view: &View) {
+        if view.cache.has_slot(block) && self.listed.insert(block) {
+            let home = self.home(block, view);
+            self.tables[view.cache.table_of(block).index()].push(home, block, &mut self.pool);
+        }
+    }
+
+    /// The least likely block that nobody in the window needs.
+    fn unlikely(&mut self, table: TableId, view: &View) -> Option<BlockId> {
+        while let Some((step, block)) = self.tables[table.index()].steps.pop(&mut self.pool) {
+            match self.home(block, view) {
+                Home::Step(now) if now <= step => {
+                    self.listed.remove(block);
+                    if view.cache.is_evictable(block) {
+                        return Some(block);
+                    }
+                    // In flight: its arrival brings it back.
+                }
+                Home::Nowhere => self.listed.remove(block),
+                home => self.tables[table.index()].push(home, block, &mut self.pool),
+            }
+        }
+        None
+    }
+
+    /// A block of the minibatch that is used last, if later than `sooner_than`. `Err`: one that nobody needs any more
+    /// was found.
+    fn furthest(&mut self, table: TableId, sooner_than: u32, view: &View) -> Result<Option<BlockId>, ()> {
+        for rank in (sooner_than.saturating_add(1)..self.ranks.len()).rev() {
+            let Some(id) = self.ranks.at(rank) else { continue };
+            if is_held(id, view) {
+                continue;
+            }
+            while let Some((block, more)) = self.tables[table.index()].pop(id, &mut self.pool) {
+                match self.home(block, view) {
+                    Home::Entry { id: next, more: now } if next == id && (more || !now) => {
+                        self.listed.remove(block);
+                        if view.cache.is_evictable(block) {
+                            return Ok(Some(block));
+                        }
+                    }
+                    Home::Nowhere => self.listed.remove(block),
+                    home => {
+                        self.tables[table.index()].push(home, block, &mut self.pool);
+                        if matches!(home, Home::Step(_)) {
+                            return Err(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Its blocks are pinned.
+fn is_held(id: EntryId, view: &View) -> bool {
+    view.window.entry(id).is_some_and(|entry| matches!(entry.phase, Phase::Reserved | Phase::Ready))
+}
+
+impl Order for NextUse {
+    fn prepare(&mut self, view: &View) {
+        self.ranks = Ranks::new(&view.window.by_time_of_use());
+        // Blocks of minibatches that are gone: likely by their count, until their turn shows otherwise.
+        for table in &mut self.tables {
+            for at in 0..table.entries.len() {
+                let Some(id) = table.entries[at].by.filter(|&id| view.window.entry(id).is_none()) else {
+                    continue;
+                };
+                while let Some((block, _)) = table.pop(id, &mut self.pool) {
+                    table.steps.push(self.frequency.step(block), block, &mut self.pool);
+                }
+                table.entries[at].by = None;
+            }
+        }
+    }
+
+    fn announced(&mut self, blocks: &[BlockRows], view: &View) {
+        self.frequency.record(blocks, view.parameters.half_life_minibatches);
+    }
+
+    fn arrived(&mut self, rows: &[BlockRows], view: &View) {
+        for rows in rows {
+            self.list(rows.block, view);
+        }
+    }
+
+    fn released(&mut self, _: EntryId, _: &[BlockRows], _: &View) {}
 
     fn victim(&mut self, table: TableId, sooner_than: u32, view: &View) -> Option<BlockId> {
         loop {
-            let slot = self.unlikely(table).or_else(|| self.furthest(table, sooner_than))?;
-            let home = self.unlink(slot)?;
-            let block = view.cache.block_in(SlotId(slot))?;
-            let Home::Entry(_, entry) = home else { return Some(block) };
-            // Step times changed since the block was placed: another minibatch may need it first by now.
-            let next = self.next_use(block, view);
-            if next == Some(entry) {
+            if let Some(block) = self.unlikely(table, view) {
                 return Some(block);
             }
-            self.place(block, view);
+            if let Ok(found) = self.furthest(table, sooner_than, view) {
+                return found;
+            }
         }
     }
 
-    fn clear(&mut self) {
-        for slot in 0..self.slots {
-            self.unlink(slot);
-        }
+    fn restore(&mut self, block: BlockId, view: &View) {
+        self.list(block, view);
     }
 
-    fn record(&mut self, blocks: &[BlockRows], half_life_minibatches: f32) {
-        self.frequency.record(blocks, half_life_minibatches);
+    fn rebuild(&mut self, view: &View) {
+        let empty = |_| Table { steps: Steps { first: 0, queues: VecDeque::new() }, entries: vec![] };
+        self.tables = (0..self.tables.len()).map(empty).collect();
+        self.pool = Pool::new();
+        self.listed.clear();
+        self.ranks = Ranks::new(&view.window.by_time_of_use());
+        for block in view.cache.resident() {
+            self.list(block, view);
+        }
     }
 
     fn likelihood(&self, block: BlockId) -> f32 {
         self.frequency.score(block)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.pool.memory_bytes() + self.listed.memory_bytes() + self.frequency.memory_bytes()
     }
 }

@@ -1,48 +1,53 @@
 //! In which order resident blocks are let go.
 
 use crate::view::View;
+use crate::window::EntryId;
 use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, TableId};
 
-/// An order over the resident, unpinned blocks. Blocks that are pinned are not in it: whoever reserves a minibatch
-/// takes its blocks out, its release puts them back.
+/// An order over the blocks of the cache.
+///
+/// The planner says what happens to blocks, in bulk; the order answers with victims. Pins are not told: what an order
+/// knows may be pinned, in flight or gone by now. The view has the facts, and [`Order::victim`] asks it before it
+/// gives a block.
 pub(super) trait Order: Send {
     /// Called once before each batch of events.
-    fn prepare(&mut self, view: &View);
+    fn prepare(&mut self, _view: &View) {}
 
-    /// The block is evictable: it enters the order, or changes its place in it.
-    fn place(&mut self, block: BlockId, view: &View);
+    /// A minibatch that uses these blocks was announced; the window shows it.
+    fn announced(&mut self, _blocks: &[BlockRows], _view: &View) {}
 
-    /// As [`Order::place`], just after a use.
-    fn place_used(&mut self, block: BlockId, view: &View) {
-        self.place(block, view);
-    }
+    /// Rows of these blocks became resident. A block may be new to the order, or known.
+    fn arrived(&mut self, rows: &[BlockRows], view: &View);
 
-    /// A minibatch that used these blocks was released; the placing of those that may go follows.
-    fn used(&mut self, _blocks: &[BlockRows], _view: &View) {}
+    /// A minibatch left the window and its pins are gone: those of its blocks that are resident have just been used.
+    fn released(&mut self, entry: EntryId, blocks: &[BlockRows], view: &View);
 
-    /// `block`, which is in the order, gets another place if it is due one when a minibatch that needs it is
-    /// announced.
-    fn announced(&mut self, _block: BlockId, _view: &View) {}
-
-    fn remove(&mut self, block: BlockId, view: &View);
-
-    /// Blocks of a table in the order.
-    fn len(&self, table: TableId) -> usize;
-
-    fn contains(&self, block: BlockId, view: &View) -> bool;
-
-    /// Takes the block that should go first out of the order. `sooner_than` is the rank (in order of time of use)
-    /// of the minibatch that wants the room: a block that is needed as soon as that, or sooner, is not given.
+    /// Takes the block of a table that should go first out of the order. It must be evictable in the view.
+    /// `sooner_than` is the rank (in order of time of use) of the minibatch that wants the room: an order that knows
+    /// next uses gives no block that is needed as soon as that, or sooner.
     fn victim(&mut self, table: TableId, sooner_than: u32, view: &View) -> Option<BlockId>;
 
-    fn clear(&mut self);
+    /// Victims for a reservation are asked for next, and these are its own blocks: none of them will be taken, so an
+    /// algorithm that changes what it passes over should pass over them unseen. Holds until the next
+    /// [`Order::prepare`], or until they are spared no more.
+    fn spare(&mut self, _blocks: &[BlockRows], _view: &View) {}
 
-    /// A minibatch was announced: its blocks are likelier to come again.
-    fn record(&mut self, _blocks: &[BlockRows], _half_life_minibatches: f32) {}
+    /// The reservation cannot be had.
+    fn unspare(&mut self, _blocks: &[BlockRows], _view: &View) {}
+
+    /// A victim stays after all, or a block that was in flight is so no more: back into the order, as the one to go
+    /// first where the order has no better place for it.
+    fn restore(&mut self, block: BlockId, view: &View);
+
+    /// Starts anew from the facts, after a panic.
+    fn rebuild(&mut self, view: &View);
 
     /// How likely a block comes again, comparable between blocks only.
     fn likelihood(&self, _block: BlockId) -> f32 {
         f32::NEG_INFINITY
     }
+
+    /// Bytes that the order keeps.
+    fn memory_bytes(&self) -> usize;
 }

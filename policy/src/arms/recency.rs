@@ -5,76 +5,91 @@ use super::lists::{ListId, Lists};
 use super::order::Order;
 use crate::geometry::Geometry;
 use crate::view::View;
+use crate::window::EntryId;
 use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, SlotId, TableId};
 
-/// One list a table, least recently used at the front.
+/// One list a table, least recently used at the front. A block that is pinned keeps its place until its turn comes;
+/// then it leaves, and its release brings it back.
 pub(super) struct Recency {
     lists: Lists,
     tables: Vec<ListId>,
-    frequency: Frequency,
+    /// Only for arms that speculate.
+    frequency: Option<Frequency>,
     slots: u32,
 }
 
 impl Recency {
-    pub fn new(geometry: &Geometry) -> Self {
+    /// `counts` makes it keep counts of use, for arms that ask for likelihoods.
+    pub fn new(geometry: &Geometry, counts: bool) -> Self {
         let mut lists = Lists::new(geometry.slots());
         let tables = (0..geometry.classes()).map(|_| lists.add_list()).collect();
-        Recency { lists, tables, frequency: Frequency::new(geometry.blocks()), slots: geometry.slots() }
+        let frequency = counts.then(|| Frequency::new(geometry.blocks()));
+        Recency { lists, tables, frequency, slots: geometry.slots() }
     }
-}
 
-fn table_of(block: BlockId, view: &View) -> Option<TableId> {
-    view.book.block(block).map(|place| place.table)
+    fn place(&mut self, block: BlockId, view: &View) {
+        let Some(slot) = view.cache.slot_of(block) else { return };
+        if self.lists.list_of(slot.0).is_none() {
+            self.lists.push_back(self.tables[view.cache.table_of(block).index()], slot.0);
+        }
+    }
 }
 
 impl Order for Recency {
-    fn prepare(&mut self, _: &View) {}
-
-    fn place(&mut self, block: BlockId, view: &View) {
-        let (Some(slot), Some(table)) = (view.cache.slot_of(block), table_of(block, view)) else { return };
-        if self.lists.list_of(slot.0).is_none() {
-            self.lists.push_back(self.tables[table.index()], slot.0);
+    fn announced(&mut self, blocks: &[BlockRows], view: &View) {
+        if let Some(frequency) = &mut self.frequency {
+            frequency.record(blocks, view.parameters.half_life_minibatches);
         }
     }
 
-    fn place_used(&mut self, block: BlockId, view: &View) {
-        self.remove(block, view);
-        self.place(block, view);
-    }
-
-    fn remove(&mut self, block: BlockId, view: &View) {
-        if let Some(slot) = view.cache.slot_of(block) {
-            self.lists.remove(slot.0);
+    fn arrived(&mut self, rows: &[BlockRows], view: &View) {
+        for rows in rows {
+            self.place(rows.block, view);
         }
     }
 
-    fn len(&self, table: TableId) -> usize {
-        self.tables.get(table.index()).map_or(0, |&list| self.lists.len(list))
-    }
-
-    fn contains(&self, block: BlockId, view: &View) -> bool {
-        view.cache.slot_of(block).is_some_and(|slot| self.lists.list_of(slot.0).is_some())
+    fn released(&mut self, _: EntryId, blocks: &[BlockRows], view: &View) {
+        for rows in blocks {
+            if let Some(slot) = view.cache.slot_of(rows.block)
+                && view.cache.is_evictable(rows.block)
+            {
+                self.lists.remove(slot.0);
+                self.place(rows.block, view);
+            }
+        }
     }
 
     fn victim(&mut self, table: TableId, _: u32, view: &View) -> Option<BlockId> {
         let list = *self.tables.get(table.index())?;
-        let slot = self.lists.first(list)?;
-        self.lists.remove(slot);
-        view.cache.block_in(SlotId(slot))
+        while let Some(slot) = self.lists.first(list) {
+            self.lists.remove(slot);
+            let block = view.cache.block_in(SlotId(slot));
+            if let Some(block) = block.filter(|&block| view.cache.is_evictable(block)) {
+                return Some(block);
+            }
+        }
+        None
     }
 
-    fn clear(&mut self) {
+    fn restore(&mut self, block: BlockId, view: &View) {
+        self.place(block, view);
+    }
+
+    fn rebuild(&mut self, view: &View) {
         for slot in 0..self.slots {
             self.lists.remove(slot);
         }
-    }
-
-    fn record(&mut self, blocks: &[BlockRows], half_life_minibatches: f32) {
-        self.frequency.record(blocks, half_life_minibatches);
+        for block in view.cache.resident() {
+            self.place(block, view);
+        }
     }
 
     fn likelihood(&self, block: BlockId) -> f32 {
-        self.frequency.score(block)
+        self.frequency.as_ref().map_or(f32::NEG_INFINITY, |frequency| frequency.score(block))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.lists.memory_bytes() + self.frequency.as_ref().map_or(0, Frequency::memory_bytes)
     }
 }

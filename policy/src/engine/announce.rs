@@ -17,17 +17,17 @@ pub fn local_mapping(parts: usize, table: TableId, part: PartId) -> u16 {
 impl Engine {
     /// A trainer came. Coming twice changes nothing.
     pub fn connect(&mut self, trainer: TrainerId) {
-        self.window.connect(trainer);
+        self.facts.window.connect(trainer);
     }
 
     /// A trainer is gone: its window and all of its pins go at once.
     pub fn disconnect(&mut self, trainer: TrainerId) -> Reaction {
-        let queue: Vec<_> = self.window.queue(trainer).collect();
+        let queue: Vec<_> = self.facts.window.queue(trainer).collect();
         let mut events = vec![];
         for id in queue.into_iter().rev() {
             events.extend(self.drop_entry(id, None));
         }
-        self.window.disconnect(trainer);
+        self.facts.window.disconnect(trainer);
         Reaction { events, commands: vec![] }
     }
 
@@ -38,13 +38,13 @@ impl Engine {
         minibatch: MinibatchId,
         tables: &[(TableId, Vec<u32>)],
     ) -> Result<Reaction, AnnounceRefusal> {
-        if !self.window.is_connected(trainer) {
+        if !self.facts.window.is_connected(trainer) {
             return Err(AnnounceRefusal::UnknownTrainer);
         }
-        if let Some(last) = self.window.last_minibatch(trainer).filter(|&last| minibatch <= last) {
+        if let Some(last) = self.facts.window.last_minibatch(trainer).filter(|&last| minibatch <= last) {
             return Err(AnnounceRefusal::StaleMinibatch(minibatch, last));
         }
-        if self.window.queued(trainer) >= self.credits as usize {
+        if self.facts.window.queued(trainer) >= self.credits as usize {
             return Err(AnnounceRefusal::NoCredit);
         }
         let mut order: Vec<usize> = (0..tables.len()).collect();
@@ -58,15 +58,15 @@ impl Engine {
             let (table, rows) = &tables[i];
             let demand = self
                 .mapper
-                .map(&self.book, *table, rows)
+                .map(&self.facts.book, *table, rows)
                 .map_err(|unknown| AnnounceRefusal::UnknownRow(*table, unknown.row))?;
             places[i] = self.split(*table, &demand, &mut blocks, &mut segments);
         }
         let tables = tables.iter().map(|(table, _)| *table).zip(places).collect();
         let mut entry = Entry::new(trainer, minibatch, blocks, segments, tables);
-        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.cache.valid(rows.block) != 0;
+        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.facts.cache.valid(rows.block) != 0;
         entry.missing = entry.blocks.iter().filter(absent).count() as u32;
-        let id = self.window.push(entry);
+        let id = self.facts.window.push(entry);
         self.statistics.minibatches_announced += 1;
         Ok(Reaction { events: vec![Event::Announced(id)], commands: vec![] })
     }
@@ -81,15 +81,15 @@ impl Engine {
     ) -> Vec<RowPlace> {
         // Per block of the demand: its index in `blocks`, or its first byte in the local mapping.
         let mut to: Vec<Result<u32, Location>> = Vec::with_capacity(demand.blocks.len());
-        let row_bytes = u64::from(self.book.row_bytes(table).unwrap_or(0));
-        let block_bytes = u64::from(self.book.block_bytes(table).unwrap_or(0));
-        for part in (0..self.book.parts()).map(|p| PartId(p as u16)) {
-            let range = self.book.part_blocks(table, part);
+        let row_bytes = u64::from(self.facts.book.row_bytes(table).unwrap_or(0));
+        let block_bytes = u64::from(self.facts.book.block_bytes(table).unwrap_or(0));
+        for part in (0..self.facts.book.parts()).map(|p| PartId(p as u16)) {
+            let range = self.facts.book.part_blocks(table, part);
             let from = to.len();
             let end = from + demand.blocks[from..].partition_point(|rows| rows.block.0 < range.end);
             let found = &demand.blocks[from..end];
-            if self.links.replicas(part).is_empty() {
-                let mapping = local_mapping(self.book.parts(), table, part);
+            if self.facts.links.replicas(part).is_empty() {
+                let mapping = local_mapping(self.facts.book.parts(), table, part);
                 to.extend(found.iter().map(|rows| {
                     let index = u64::from(rows.block.0 - range.start);
                     Err(Location::new(mapping, FEATURE_DATA_OFFSET + index * block_bytes))
@@ -110,15 +110,15 @@ impl Engine {
 
     /// The trainer waits for a minibatch. `None`: it was not announced.
     pub fn want(&mut self, trainer: TrainerId, minibatch: MinibatchId, now_ns: u64) -> Option<Reaction> {
-        let id = self.window.find(trainer, minibatch)?;
-        let entry = self.window.entry_mut(id)?;
+        let id = self.facts.window.find(trainer, minibatch)?;
+        let entry = self.facts.window.entry_mut(id)?;
         if entry.wanted_ns.is_some() {
             return Some(Reaction::default());
         }
         entry.wanted_ns = Some(now_ns);
-        let (entry, cache) = (self.window.entry(id)?, &self.cache);
+        let (entry, cache) = (self.facts.window.entry(id)?, &self.facts.cache);
         for segment in &entry.segments {
-            let row_bytes = u64::from(self.book.row_bytes(segment.table).unwrap_or(0));
+            let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
             for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
                 self.statistics.rows_wanted += u64::from(rows.rows());
                 self.statistics.distinct_bytes_wanted += u64::from(rows.rows()) * row_bytes;
@@ -132,7 +132,7 @@ impl Engine {
 
     /// The trainer gives a minibatch back. `None`: it was not announced.
     pub fn release(&mut self, trainer: TrainerId, minibatch: MinibatchId, now_ns: u64) -> Option<Reaction> {
-        let id = self.window.find(trainer, minibatch)?;
+        let id = self.facts.window.find(trainer, minibatch)?;
         let events = self.drop_entry(id, Some(now_ns));
         self.statistics.minibatches_released += 1;
         Some(Reaction { events, commands: vec![] })
@@ -140,11 +140,11 @@ impl Engine {
 
     /// Takes a minibatch out of the window and drops its pins.
     fn drop_entry(&mut self, id: EntryId, released_ns: Option<u64>) -> Vec<Event> {
-        let Some(entry) = self.window.remove(id, released_ns) else { return vec![] };
+        let Some(entry) = self.facts.window.remove(id, released_ns) else { return vec![] };
         if matches!(entry.phase, Phase::Reserved | Phase::Ready) {
             for segment in &entry.segments {
                 for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
-                    self.cache.unpin(rows.block, segment.table);
+                    self.facts.cache.unpin(rows.block);
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Engine {
 
     /// If everything is in place, the minibatch becomes ready.
     pub(super) fn ready_if_complete(&mut self, id: EntryId, commands: &mut Vec<Command>) {
-        let Some(entry) = self.window.entry_mut(id) else { return };
+        let Some(entry) = self.facts.window.entry_mut(id) else { return };
         if entry.phase != Phase::Reserved || entry.missing != 0 {
             return;
         }
@@ -162,15 +162,15 @@ impl Engine {
         let blocks = entry.blocks.clone();
         let mut first_bytes = Vec::with_capacity(blocks.len());
         for rows in blocks.iter() {
-            let used = self.cache.mark_used(rows.block, rows.mask);
+            let used = self.facts.cache.mark_used(rows.block, rows.mask);
             self.statistics.prefetched_used += u64::from(used.count_ones());
-            let slot = self.cache.slot_of(rows.block).expect("a reserved block has a slot");
-            let (chunk, offset) = self.cache.geometry().place(slot);
+            let slot = self.facts.cache.slot_of(rows.block).expect("a reserved block has a slot");
+            let (chunk, offset) = self.facts.cache.geometry().place(slot);
             first_bytes.push(Location::new(chunk.0, offset));
         }
-        let Some(entry) = self.window.entry(id) else { return };
+        let Some(entry) = self.facts.window.entry(id) else { return };
         let locate = |(table, places): &(TableId, Vec<RowPlace>)| {
-            let row_bytes = u64::from(self.book.row_bytes(*table).unwrap_or(0));
+            let row_bytes = u64::from(self.facts.book.row_bytes(*table).unwrap_or(0));
             let location = |place: &RowPlace| match place.resolve() {
                 Ok(local) => Location(local),
                 Err((block, row)) => Location(first_bytes[block as usize].0 + u64::from(row) * row_bytes),

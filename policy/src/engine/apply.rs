@@ -2,10 +2,11 @@
 
 use super::Engine;
 use crate::links::{InFlight, Purpose};
-use crate::step::{Command, Destination, Item, Step, Transfer};
+use crate::step::{Admission, Command, Destination, Event, Fetch, Item, Refusal, Step, Transfer, Verdicts};
+use crate::validate;
 use crate::window::{EntryId, Phase};
 use rudder_graph::{BlockRows, Class};
-use rudder_topology::{BlockId, Generation, NodeId, TableId};
+use rudder_topology::{BlockId, Generation, NodeId};
 
 /// Accepted fetches of one proposal, to be batched into transfers.
 #[derive(Debug, Default)]
@@ -31,62 +32,118 @@ impl Departing {
     }
 }
 
+/// Parts of one step that were refused.
+struct Refused<T> {
+    parts: Vec<(T, Refusal)>,
+}
+
+impl<T: Copy> Refused<T> {
+    /// Tells the planner: parts that were refused in a row for the same reason come together.
+    fn tell(self, verdicts: &mut Verdicts, step: impl Fn(Vec<T>) -> Step) {
+        verdicts.refused += self.parts.len();
+        for same in self.parts.chunk_by(|a, b| a.1 == b.1) {
+            let parts = same.iter().map(|&(part, _)| part).collect();
+            verdicts.events.push(Event::Refused(step(parts), same[0].1));
+        }
+    }
+}
+
 impl Engine {
-    pub(super) fn apply(&mut self, step: Step, departing: &mut Departing, commands: &mut Vec<Command>) {
+    /// Judges a step and applies what is accepted.
+    pub(super) fn judge(&mut self, step: Step, departing: &mut Departing, verdicts: &mut Verdicts) {
         match step {
-            Step::Fetch { rows, node, generation, class, evict, .. } => {
-                let Some(place) = self.book.block(rows.block) else { return };
-                if let Some(victim) = evict {
-                    self.evict(victim, place.table);
+            Step::Fetch(fetch) => self.admit(&fetch, departing, verdicts),
+            Step::Evict { blocks, origin } => {
+                let mut refused = Refused { parts: vec![] };
+                for &block in &blocks {
+                    match validate::evictable(block, &self.facts.view()) {
+                        Ok(()) => {
+                            verdicts.accepted += 1;
+                            self.evict(block);
+                        }
+                        Err(refusal) => refused.parts.push((block, refusal)),
+                    }
                 }
-                let allocated = self.cache.allocate(rows.block, place.table);
-                debug_assert!(allocated, "the validator checked capacity");
-                // Rows that are resident already are not moved again.
-                let mask = rows.mask & !self.cache.valid(rows.block);
-                let rows = BlockRows { block: rows.block, mask };
-                self.cache.depart(rows.block, mask);
-                let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-                self.links.take_permit(node, bytes);
-                departing.push(node, generation, class, rows, bytes);
+                refused.tell(verdicts, |blocks| Step::Evict { blocks, origin });
             }
-            Step::Reserve { entry, evict } => self.reserve(entry, &evict, commands),
-            Step::Evict { block, .. } => {
-                if let Some(place) = self.book.block(block) {
-                    self.evict(block, place.table);
+            Step::Reserve { entry, evict } => match validate::reserve(entry, &evict, &self.facts.view()) {
+                Ok(()) => {
+                    verdicts.accepted += 1;
+                    self.reserve(entry, &evict, &mut verdicts.commands);
                 }
-            }
-            Step::Bypass { entry: id } => {
-                if let Some(entry) = self.window.entry_mut(id) {
-                    entry.phase = Phase::Bypass;
-                    self.statistics.bypasses += 1;
-                    self.pieces.push(super::pieces::Progress::new(id));
+                Err(refusal) => {
+                    verdicts.refused += 1;
+                    verdicts.events.push(Event::Refused(Step::Reserve { entry, evict }, refusal));
                 }
+            },
+            Step::Bypass { entry } => match validate::bypass(entry, &self.facts.view()) {
+                Ok(()) => {
+                    verdicts.accepted += 1;
+                    self.bypass(entry);
+                }
+                Err(refusal) => {
+                    verdicts.refused += 1;
+                    verdicts.events.push(Event::Refused(step, refusal));
+                }
+            },
+        }
+    }
+
+    fn admit(&mut self, fetch: &Fetch, departing: &mut Departing, verdicts: &mut Verdicts) {
+        let mut refused = Refused { parts: vec![] };
+        for &admission in &fetch.admissions {
+            match validate::admission(fetch, admission, &self.facts.view()) {
+                Ok(place) => {
+                    verdicts.accepted += 1;
+                    let Admission { rows, evict } = admission;
+                    if let Some(victim) = evict {
+                        self.evict(victim);
+                    }
+                    let allocated = self.facts.cache.allocate(rows.block);
+                    debug_assert!(allocated, "the validator checked capacity");
+                    // Rows that are resident already are not moved again.
+                    let mask = rows.mask & !self.facts.cache.valid(rows.block);
+                    let rows = BlockRows { block: rows.block, mask };
+                    self.facts.cache.depart(rows.block, mask);
+                    let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
+                    self.facts.links.take_permit(fetch.node, bytes);
+                    departing.push(fetch.node, fetch.generation, fetch.class, rows, bytes);
+                }
+                Err(refusal) => refused.parts.push((admission, refusal)),
             }
+        }
+        refused.tell(verdicts, |admissions| Step::Fetch(Fetch { admissions, ..fetch.clone() }));
+    }
+
+    fn bypass(&mut self, id: EntryId) {
+        if let Some(entry) = self.facts.window.entry_mut(id) {
+            entry.phase = Phase::Bypass;
+            self.statistics.bypasses += 1;
+            self.pieces.push(super::pieces::Progress::new(id));
         }
     }
 
     fn reserve(&mut self, id: EntryId, evict: &[BlockId], commands: &mut Vec<Command>) {
         for &victim in evict {
-            if let Some(place) = self.book.block(victim) {
-                self.evict(victim, place.table);
-            }
+            self.evict(victim);
         }
-        let Some(entry) = self.window.entry_mut(id) else { return };
+        let Some(entry) = self.facts.window.entry_mut(id) else { return };
         entry.phase = Phase::Reserved;
         for segment in &entry.segments {
             for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
-                let allocated = self.cache.allocate(rows.block, segment.table);
+                let allocated = self.facts.cache.allocate(rows.block);
                 debug_assert!(allocated, "the validator checked capacity");
-                self.cache.pin(rows.block, segment.table);
+                self.facts.cache.pin(rows.block);
             }
         }
         self.ready_if_complete(id, commands);
     }
 
-    fn evict(&mut self, block: BlockId, table: TableId) {
-        let valid = self.cache.valid(block);
-        self.window.note_evicted(block, valid);
-        let unused = self.cache.evict(block, table);
+    /// The validator found the block evictable.
+    fn evict(&mut self, block: BlockId) {
+        let valid = self.facts.cache.valid(block);
+        self.facts.window.note_evicted(block, valid);
+        let unused = self.facts.cache.evict(block);
         self.statistics.prefetched_wasted += u64::from(unused.count_ones());
         self.statistics.evictions += 1;
     }
@@ -120,8 +177,8 @@ impl Engine {
     }
 
     fn item(&self, rows: BlockRows) -> Item {
-        let slot = self.cache.slot_of(rows.block).expect("an accepted fetch has a slot");
-        let (chunk, offset) = self.cache.geometry().place(slot);
+        let slot = self.facts.cache.slot_of(rows.block).expect("an accepted fetch has a slot");
+        let (chunk, offset) = self.facts.cache.geometry().place(slot);
         Item { rows, to: Destination::Slot { chunk, offset } }
     }
 
@@ -137,8 +194,8 @@ impl Engine {
         purpose: Purpose,
         items: Vec<Item>,
     ) -> Transfer {
-        let expires_ns = now_ns.saturating_add(self.links.time_out.0);
-        let id = self.links.begin(InFlight { node, generation, class, bytes, expires_ns, purpose });
+        let expires_ns = now_ns.saturating_add(self.facts.links.time_out.0);
+        let id = self.facts.links.begin(InFlight { node, generation, class, bytes, expires_ns, purpose });
         self.statistics.transfers += 1;
         Transfer { id, node, generation, class, items, bytes }
     }

@@ -16,12 +16,12 @@ impl Engine {
         outcome: Outcome,
         now_ns: u64,
     ) -> Reaction {
-        let known = self.links.transfers.get(&id).is_some_and(|t| t.generation == generation);
-        let Some(transfer) = known.then(|| self.links.transfers.remove(&id)).flatten() else {
+        let known = self.facts.links.transfers.get(&id).is_some_and(|t| t.generation == generation);
+        let Some(transfer) = known.then(|| self.facts.links.transfers.remove(&id)).flatten() else {
             self.statistics.stale_answers += 1;
             return Reaction::default();
         };
-        self.links.return_permit(transfer.node, transfer.bytes);
+        self.facts.links.return_permit(transfer.node, transfer.bytes);
         let mut reaction = Reaction::default();
         match outcome {
             Outcome::Arrived { private } => self.arrived(transfer, private, &mut reaction),
@@ -64,8 +64,8 @@ impl Engine {
         };
         let mut complete = vec![];
         for rows in &rows {
-            let (before, now) = self.cache.arrive(rows.block, rows.mask, prefetched);
-            self.window.note_arrived(rows.block, before, now, &mut complete);
+            let (before, now) = self.facts.cache.arrive(rows.block, rows.mask, prefetched);
+            self.facts.window.note_arrived(rows.block, before, now, &mut complete);
         }
         for entry in complete {
             self.ready_if_complete(entry, &mut reaction.commands);
@@ -78,35 +78,33 @@ impl Engine {
         let rows: Vec<BlockRows> = match &transfer.purpose {
             Purpose::Slots(rows) => rows.clone(),
             Purpose::Piece { entry, start, end } => {
-                let blocks = self.window.entry(*entry).map(|entry| entry.blocks.clone());
+                let blocks = self.facts.window.entry(*entry).map(|entry| entry.blocks.clone());
                 self.piece_failed(*entry);
                 blocks.map_or_else(Vec::new, |blocks| blocks[*start as usize..*end as usize].to_vec())
             }
         };
         if matches!(transfer.purpose, Purpose::Slots(_)) {
             for rows in &rows {
-                if let Some(place) = self.book.block(rows.block) {
-                    self.cache.abandon(rows.block, rows.mask, place.table);
-                }
+                self.facts.cache.abandon(rows.block, rows.mask);
             }
             reaction.events.push(Event::Failed(rows.clone()));
         }
         if let Some((item, failure)) = bad
             && let Some(rows) = rows.get(item as usize)
         {
-            self.links.mark_bad(rows.block, transfer.node);
+            self.facts.links.mark_bad(rows.block, transfer.node);
             self.fail_without_replica(rows.block, failure, reaction);
         }
     }
 
     /// Where no replica is left, whoever uses the block is told so.
     fn fail_without_replica(&mut self, block: BlockId, failure: Failure, reaction: &mut Reaction) {
-        let Some(place) = self.book.block(block) else { return };
-        let replicas = self.links.replicas(place.part);
-        if replicas.iter().any(|&node| !self.links.is_bad(block, node)) {
+        let Some(place) = self.facts.book.block(block) else { return };
+        let replicas = self.facts.links.replicas(place.part);
+        if replicas.iter().any(|&node| !self.facts.links.is_bad(block, node)) {
             return;
         }
-        let users: Vec<EntryId> = self.window.uses(block).map(|user| user.entry).collect();
+        let users: Vec<EntryId> = self.facts.window.uses(block).map(|user| user.entry).collect();
         for id in users {
             self.fail_entry(id, failure, reaction);
         }
@@ -114,7 +112,7 @@ impl Engine {
 
     pub(super) fn fail_entry(&mut self, id: EntryId, failure: Failure, reaction: &mut Reaction) {
         let under_way = self.pieces.iter().any(|progress| progress.entry == id);
-        let Some(entry) = self.window.entry_mut(id) else { return };
+        let Some(entry) = self.facts.window.entry_mut(id) else { return };
         let former = std::mem::replace(&mut entry.phase, Phase::Failed);
         let served = former == Phase::Ready || (former == Phase::Bypass && !under_way);
         if served || former == Phase::Failed {
@@ -125,7 +123,7 @@ impl Engine {
         if former == Phase::Reserved {
             for segment in entry.segments.clone() {
                 for rows in &blocks[segment.start as usize..segment.end as usize] {
-                    self.cache.unpin(rows.block, segment.table);
+                    self.facts.cache.unpin(rows.block);
                 }
             }
         }
@@ -139,10 +137,10 @@ impl Engine {
     /// A storage node is connected, as this incarnation. What an older one had in flight is lost.
     pub fn link_up(&mut self, node: NodeId, generation: Generation, now_ns: u64) -> Reaction {
         // First the fact, then the losses: what a loss sets free must not go to the former incarnation.
-        let known = self.links.set_up(node, Some(generation));
+        let known = self.facts.links.set_up(node, Some(generation));
         let mut reaction = self.lose(now_ns, |t| t.node == node);
         if known {
-            self.links.forget_bad(node);
+            self.facts.links.forget_bad(node);
             reaction.events.push(Event::LinkChanged(node));
         }
         self.next_pieces(now_ns, &mut reaction.commands);
@@ -151,7 +149,7 @@ impl Engine {
 
     /// A storage node cannot be reached: what it had in flight is lost, its permits return.
     pub fn link_down(&mut self, node: NodeId, now_ns: u64) -> Reaction {
-        let known = self.links.set_up(node, None);
+        let known = self.facts.links.set_up(node, None);
         let mut reaction = self.lose(now_ns, |t| t.node == node);
         if known {
             reaction.events.push(Event::LinkChanged(node));
@@ -173,11 +171,11 @@ impl Engine {
     }
 
     pub(super) fn next_expiry(&self) -> Option<u64> {
-        self.links.transfers.values().map(|transfer| transfer.expires_ns).min()
+        self.facts.links.transfers.values().map(|transfer| transfer.expires_ns).min()
     }
 
     fn lose(&mut self, now_ns: u64, which: impl Fn(&InFlight) -> bool) -> Reaction {
-        let lost = self.links.transfers.iter().filter(|(_, transfer)| which(transfer));
+        let lost = self.facts.links.transfers.iter().filter(|(_, transfer)| which(transfer));
         let mut lost: Vec<_> = lost.map(|(&id, transfer)| (id, transfer.node, transfer.generation)).collect();
         lost.sort_unstable();
         let mut reaction = Reaction::default();

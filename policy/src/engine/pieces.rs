@@ -44,7 +44,7 @@ impl Engine {
                 Next::Wait => {}
                 Next::Done => {
                     self.pieces.remove(i);
-                    if let Some(entry) = self.window.entry(progress.entry) {
+                    if let Some(entry) = self.facts.window.entry(progress.entry) {
                         commands.push(self.private_ready(entry));
                     }
                 }
@@ -55,8 +55,8 @@ impl Engine {
                 }
                 Next::Fetch { node, generation, end, bytes } => {
                     self.pieces[i].in_flight = true;
-                    self.links.take_permit(node, bytes);
-                    let Some(entry) = self.window.entry(progress.entry) else { continue };
+                    self.facts.links.take_permit(node, bytes);
+                    let Some(entry) = self.facts.window.entry(progress.entry) else { continue };
                     let rows = &entry.blocks[progress.next as usize..end as usize];
                     let items = rows.iter().map(|&rows| Item { rows, to: Destination::Private }).collect();
                     let purpose = Purpose::Piece { entry: progress.entry, start: progress.next, end };
@@ -68,25 +68,27 @@ impl Engine {
     }
 
     fn next_piece(&self, progress: &Progress) -> Next {
-        let Some(entry) = self.window.entry(progress.entry) else { return Next::Done };
+        let Some(entry) = self.facts.window.entry(progress.entry) else { return Next::Done };
         let Some(segment) = entry.segments.iter().find(|segment| segment.end > progress.next) else {
             return Next::Done;
         };
         let first = entry.blocks[progress.next as usize];
-        let replicas = self.links.replicas(segment.part);
-        if replicas.iter().all(|&node| self.links.is_bad(first.block, node)) {
+        let replicas = self.facts.links.replicas(segment.part);
+        if replicas.iter().all(|&node| self.facts.links.is_bad(first.block, node)) {
             return Next::Fail;
         }
-        let row_bytes = u64::from(self.book.row_bytes(segment.table).unwrap_or(0));
+        let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
         for &node in replicas {
-            let Some(generation) = self.links.link(node).and_then(|link| link.up) else { continue };
-            if self.links.is_bad(first.block, node) {
+            let Some(generation) = self.facts.links.link(node).and_then(|link| link.up) else { continue };
+            if self.facts.links.is_bad(first.block, node) {
                 continue;
             }
             let (end, bytes) = self.piece_end(entry, segment, progress.next, node, row_bytes);
-            let idle = self.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-            let link_has_room = idle || bytes <= self.links.link_room(node);
-            if link_has_room && (self.links.in_flight_bytes() == 0 || bytes <= self.links.node_room()) {
+            let idle = self.facts.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
+            let link_has_room = idle || bytes <= self.facts.links.link_room(node);
+            if link_has_room
+                && (self.facts.links.in_flight_bytes() == 0 || bytes <= self.facts.links.node_room())
+            {
                 return Next::Fetch { node, generation, end, bytes };
             }
         }
@@ -106,7 +108,7 @@ impl Engine {
         for rows in &entry.blocks[start as usize..segment.end as usize] {
             let more = u64::from(rows.rows()) * row_bytes;
             let full = bytes + more > self.limits.transfer_bytes_max.0;
-            if end > start && (full || self.links.is_bad(rows.block, node)) {
+            if end > start && (full || self.facts.links.is_bad(rows.block, node)) {
                 break;
             }
             bytes += more;
@@ -125,7 +127,7 @@ impl Engine {
         let Some(progress) = self.pieces.iter_mut().find(|progress| progress.entry == id) else { return };
         progress.next = end;
         progress.in_flight = false;
-        if let Some(entry) = self.window.entry(id) {
+        if let Some(entry) = self.facts.window.entry(id) {
             commands.push(Command::Piece { trainer: entry.trainer, minibatch: entry.minibatch, bytes });
         }
     }
@@ -141,14 +143,14 @@ impl Engine {
         let mut starts = Vec::with_capacity(entry.blocks.len());
         let mut offset = 0;
         for segment in &entry.segments {
-            let row_bytes = u64::from(self.book.row_bytes(segment.table).unwrap_or(0));
+            let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
             for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
                 starts.push(offset);
                 offset += u64::from(rows.rows()) * row_bytes;
             }
         }
         let tables = entry.tables.iter().map(|(table, places)| {
-            let row_bytes = u64::from(self.book.row_bytes(*table).unwrap_or(0));
+            let row_bytes = u64::from(self.facts.book.row_bytes(*table).unwrap_or(0));
             let location = |place: &RowPlace| match place.resolve() {
                 Ok(local) => Location(local),
                 Err((block, row)) => {

@@ -2,7 +2,7 @@
 
 use super::world::{Ending, World};
 use rudder_graph::{BlockRows, Class};
-use rudder_policy::step::{Origin, Proposal, Step};
+use rudder_policy::step::{Admission, Fetch, Origin, Proposal, Step};
 use rudder_topology::{BlockId, Generation, NodeId};
 
 /// One event of the schedule: a fault now and then, else whatever may happen.
@@ -52,8 +52,8 @@ fn end_badly(world: &mut World, ending: Ending) {
     }
 }
 
-/// Adds steps that no sound planner would propose: the validator must not trust anyone.
-/// Returns them.
+/// Adds steps that no sound planner would propose, alone and in the middle of what it does propose: the validator must
+/// not trust anyone. Returns them.
 pub(super) fn forge_steps(world: &mut World, proposal: &mut Proposal) -> Vec<Step> {
     if !world.options.faults || !world.random.one_in(5) {
         return Vec::new();
@@ -63,7 +63,20 @@ pub(super) fn forge_steps(world: &mut World, proposal: &mut Proposal) -> Vec<Ste
         let at = world.random.below(proposal.steps.len() as u64 + 1) as usize;
         proposal.steps.insert(at, step.clone());
     }
-    forged
+    slip_in(world, proposal).into_iter().chain(forged).collect()
+}
+
+/// A forged admission among those of a fetch that was planned: the others must go as if it were not there.
+fn slip_in(world: &mut World, proposal: &mut Proposal) -> Option<Step> {
+    let Step::Fetch(Fetch { admissions, .. }) = forged_step(world) else { return None };
+    let fetches = proposal.steps.iter_mut().filter_map(|step| match step {
+        Step::Fetch(fetch) => Some(fetch),
+        _ => None,
+    });
+    let fetch = fetches.last()?;
+    let at = world.random.below(fetch.admissions.len() as u64 + 1) as usize;
+    fetch.admissions.insert(at, admissions[0]);
+    Some(Step::Fetch(Fetch { admissions, ..fetch.clone() }))
 }
 
 fn forged_step(world: &mut World) -> Step {
@@ -71,7 +84,7 @@ fn forged_step(world: &mut World) -> Step {
     let random = &mut world.random;
     let block = BlockId(random.below(blocks + 1) as u32);
     if random.one_in(2) {
-        return Step::Evict { block, origin: Origin::Directive };
+        return Step::Evict { blocks: vec![block], origin: Origin::Directive };
     }
     let mask = match random.below(3) {
         0 => 1,
@@ -79,12 +92,14 @@ fn forged_step(world: &mut World) -> Step {
         _ => 0,
     };
     let victim = BlockId(random.below(blocks) as u32);
-    Step::Fetch {
-        rows: BlockRows { block, mask },
+    Step::Fetch(Fetch {
         node: NodeId(random.below(u64::from(world.options.nodes) + 1) as u16),
         generation: Generation(random.below(3)),
         class: if random.one_in(2) { Class::Demand } else { Class::Prefetch },
-        evict: random.one_in(2).then_some(victim),
         origin: Origin::Directive,
-    }
+        admissions: vec![Admission {
+            rows: BlockRows { block, mask },
+            evict: random.one_in(2).then_some(victim),
+        }],
+    })
 }

@@ -94,7 +94,7 @@ impl World {
             assert!(round < ROUNDS_MAX, "planner and validator do not come to rest");
             let mut proposal = self.engine.plan(&events, self.now_ns);
             let forged = super::faults::forge_steps(self, &mut proposal);
-            let steps = proposal.steps.clone();
+            let steps = proposal.steps.iter().flat_map(Step::singles).collect();
             let verdicts = self.engine.validate(proposal, self.now_ns);
             let before = self.notes.len();
             self.note_verdicts(steps, &verdicts.events);
@@ -108,7 +108,7 @@ impl World {
             self.obey(verdicts.commands);
             events = verdicts.events;
             // Who proposed a step is told of its refusal, and nobody else.
-            events.retain(|event| !matches!(event, Event::Refused(step, _) if forged.contains(step)));
+            events.retain(|event| !matches!(event, Event::Refused(step, _) if is_forged(step, &forged)));
             if verdicts.accepted == 0 {
                 break;
             }
@@ -116,18 +116,20 @@ impl World {
         self.unseen = events;
     }
 
-    /// The validator reports refusals in the order of the steps.
+    /// Takes what is judged alone alone. The validator reports refusals in the order of the steps.
     fn note_verdicts(&mut self, steps: Vec<Step>, refusals: &[Event]) {
-        let mut refusals = refusals.iter().peekable();
+        let refused = refusals.iter().filter_map(|event| match event {
+            Event::Refused(step, why) => Some(step.singles().into_iter().map(|single| (single, *why))),
+            _ => None,
+        });
+        let mut refused = refused.flatten().peekable();
         for step in steps {
-            match refusals.peek() {
-                Some(Event::Refused(other, why)) if *other == step => {
-                    self.notes.push(Note::Refused(step, *why));
-                    refusals.next();
-                }
-                _ => self.notes.push(Note::Accepted(step)),
+            match refused.next_if(|(other, _)| *other == step) {
+                Some((_, why)) => self.notes.push(Note::Refused(step, why)),
+                None => self.notes.push(Note::Accepted(step)),
             }
         }
+        assert!(refused.next().is_none(), "a refusal of a step that was not proposed");
     }
 
     fn obey(&mut self, commands: Vec<Command>) {
@@ -433,6 +435,11 @@ pub enum Ending {
     Lost,
     Corrupt,
     Refused,
+}
+
+/// Forged steps are judged whole: each has one part.
+fn is_forged(step: &Step, forged: &[Step]) -> bool {
+    step.singles().iter().all(|single| forged.contains(single))
 }
 
 fn draw_trainer(random: &mut Random, options: &Options, dataset: &Dataset, rank: u32) -> Trainer {

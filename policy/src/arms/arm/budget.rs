@@ -1,94 +1,155 @@
-//! What one plan may still spend: permits and free slots, less what its earlier steps take.
+//! What one plan may still spend: permits and slots, less what its earlier steps take.
 
-use super::Source;
 use crate::view::View;
-use rudder_topology::{BlockId, NodeId, PartId, TableId};
+use rudder_topology::{BlockId, Bytes, Generation, LinkCost, NodeId, PartId, TableId};
 
+#[derive(Default)]
 pub(super) struct Budget {
     links: Vec<LinkBudget>,
+    /// Per part its replicas as indices into `links`, cheapest first.
+    replicas: Vec<Vec<usize>>,
     node_room: u64,
     node_idle: bool,
-    free: Vec<usize>,
+    tables: Vec<TableBudget>,
 }
 
 struct LinkBudget {
     node: NodeId,
     room: u64,
     idle: bool,
+    /// Bytes in flight, and those that this plan adds.
+    queue: u64,
     taken: u64,
-    up: bool,
+    up: Option<Generation>,
+    cost: LinkCost,
+}
+
+#[derive(Clone, Copy)]
+struct TableBudget {
+    free: usize,
+    evictable: usize,
+}
+
+/// Where a fetch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub link: usize,
+    pub node: NodeId,
+    pub generation: Generation,
+}
+
+impl LinkBudget {
+    fn takes(&self, bytes: u64) -> bool {
+        self.up.is_some() && (bytes <= self.room || (self.idle && self.taken == 0))
+    }
+
+    /// When `bytes` more would be here, in nanoseconds from now.
+    fn finish_ns(&self, bytes: u64) -> u64 {
+        let sent = self.cost.bandwidth.time_for(Bytes(self.queue + bytes));
+        sent.0.saturating_add(self.cost.latency.0)
+    }
 }
 
 impl Budget {
-    pub fn new(view: &View) -> Self {
-        let links = view.links.links().map(|(node, link)| LinkBudget {
+    /// A new plan begins, on the facts as they are.
+    pub fn renew(&mut self, view: &View) {
+        self.links.clear();
+        self.links.extend(view.links.links().map(|(node, link)| LinkBudget {
             node,
             room: view.links.link_room(node),
             idle: link.in_flight_bytes == 0,
+            queue: link.in_flight_bytes,
             taken: 0,
-            up: link.up.is_some(),
-        });
-        let tables = (0..view.book.tables()).map(|t| TableId(t as u16));
-        Budget {
-            links: links.collect(),
-            node_room: view.links.node_room(),
-            node_idle: view.links.in_flight_bytes() == 0,
-            free: tables.map(|table| view.cache.free_slots(table)).collect(),
+            up: link.up,
+            cost: link.cost,
+        }));
+        // Which nodes store a part never changes.
+        if self.replicas.is_empty() {
+            let at = |node: &NodeId| self.links.iter().position(|link| link.node == *node);
+            let parts = (0..view.book.parts()).map(|part| PartId(part as u16));
+            self.replicas =
+                parts.map(|part| view.links.replicas(part).iter().filter_map(at).collect()).collect();
         }
+        self.node_room = view.links.node_room();
+        self.node_idle = view.links.in_flight_bytes() == 0;
+        self.tables.clear();
+        self.tables.extend((0..view.book.tables()).map(|table| {
+            let table = TableId(table as u16);
+            TableBudget { free: view.cache.free_slots(table), evictable: view.cache.evictable_slots(table) }
+        }));
     }
 
     /// No link takes any more.
     pub fn is_spent(&self) -> bool {
-        self.node_room == 0 || self.links.iter().all(|link| !link.up || link.room == 0)
+        self.node_room == 0 || self.links.iter().all(|link| link.up.is_none() || link.room == 0)
+    }
+
+    pub fn links(&self) -> usize {
+        self.links.len()
     }
 
     pub fn free_slots(&self, table: TableId) -> usize {
-        self.free[table.index()]
+        self.tables[table.index()].free
     }
 
-    /// An earlier step of this plan evicts the block.
-    pub fn give_slot(&mut self, block: BlockId, view: &View) {
-        if let Some(place) = view.book.block(block) {
-            self.free[place.table.index()] += 1;
-        }
+    /// Slots whose blocks may go, less those that this plan takes.
+    pub fn evictable_slots(&self, table: TableId) -> usize {
+        self.tables[table.index()].evictable
+    }
+
+    /// A step of this plan pins or evicts so many of them.
+    pub fn take_evictable(&mut self, table: TableId, slots: usize) {
+        let evictable = &mut self.tables[table.index()].evictable;
+        *evictable = evictable.saturating_sub(slots);
+    }
+
+    /// A step of this plan evicts a block, and no other step has the slot yet.
+    pub fn give_slot(&mut self, table: TableId) {
+        self.tables[table.index()].free += 1;
     }
 
     pub fn take_slots(&mut self, table: TableId, slots: usize) {
-        let free = &mut self.free[table.index()];
+        let free = &mut self.tables[table.index()].free;
         *free = free.saturating_sub(slots);
     }
 
     pub fn take_slot(&mut self, table: TableId) -> bool {
-        let free = &mut self.free[table.index()];
+        let free = &mut self.tables[table.index()].free;
         let had = *free > 0;
         *free = free.saturating_sub(1);
         had
     }
 
     /// The replica that would deliver first, among those that are up, have a good copy and permits left.
+    #[inline]
     pub fn replica(&self, part: PartId, block: BlockId, bytes: u64, view: &View) -> Option<Source> {
-        let allowed = |link: &LinkBudget| {
-            let fits = bytes <= link.room || (link.idle && link.taken == 0);
-            link.up && fits && (bytes <= self.node_room || self.node_idle)
+        if bytes > self.node_room && !self.node_idle {
+            return None;
+        }
+        let allowed = |&link: &usize| {
+            let budget = &self.links[link];
+            budget.takes(bytes) && !view.links.is_bad(block, budget.node)
         };
-        let replicas = view.links.replicas(part).iter().filter(|&&node| !view.links.is_bad(block, node));
-        let links = replicas.filter_map(|&node| self.links.iter().find(|link| link.node == node));
-        let mut allowed = links.filter(|link| allowed(link));
+        let mut allowed = self.replicas.get(part.index())?.iter().copied().filter(allowed);
         let (first, second) = (allowed.next()?, allowed.next());
-        let finish = |link: &&LinkBudget| view.links.finish_time(link.node, link.taken, bytes);
-        let best = match second {
+        let link = match second {
             None => first,
-            Some(_) => [first].into_iter().chain(second).chain(allowed).min_by_key(finish)?,
+            Some(_) => {
+                let finish_ns = |&link: &usize| self.links[link].finish_ns(bytes);
+                [first].into_iter().chain(second).chain(allowed).min_by_key(finish_ns)?
+            }
         };
-        Some((best.node, view.links.link(best.node)?.up?))
+        let LinkBudget { node, up, .. } = self.links[link];
+        Some(Source { link, node, generation: up? })
     }
 
-    pub fn take_bytes(&mut self, node: NodeId, bytes: u64) {
+    #[inline]
+    pub fn take_bytes(&mut self, link: usize, bytes: u64) {
         self.node_room = self.node_room.saturating_sub(bytes);
         self.node_idle = false;
-        if let Some(link) = self.links.iter_mut().find(|link| link.node == node) {
-            link.room = link.room.saturating_sub(bytes);
-            link.taken += bytes;
-        }
+        let link = &mut self.links[link];
+        link.room = link.room.saturating_sub(bytes);
+        link.queue += bytes;
+        link.taken += bytes;
     }
 }

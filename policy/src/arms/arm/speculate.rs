@@ -1,10 +1,11 @@
 //! The practitioner's prefetcher: bring back what was used most often and most recently.
 
-use super::super::order::Order;
 use super::Arm;
-use super::budget::Budget;
-use crate::step::{Origin, Step};
+use super::fetches::Fetches;
+use crate::arms::order::Order;
+use crate::step::{Admission, Origin, Step};
 use crate::view::View;
+use crate::window::EntryId;
 use rudder_graph::{BlockRows, Class};
 
 impl<O: Order> Arm<O> {
@@ -20,27 +21,30 @@ impl<O: Order> Arm<O> {
     }
 
     /// Fetches chosen blocks while nobody else needs the links.
-    pub(super) fn speculate(&mut self, view: &View, budget: &mut Budget, steps: &mut Vec<Step>) {
+    pub(super) fn speculate(&mut self, reserved: &[EntryId], view: &View, steps: &mut Vec<Step>) {
+        let mut fetches = Fetches::new(self.budget.links(), Class::Prefetch, Origin::Forecast);
         while let Some(&block) = self.speculative.front() {
             let Some(place) = view.book.block(block) else { break };
-            let mask = self.absent(block, place.full_mask(), view);
-            if mask == 0 || self.has_slot(block, view) {
+            let rows = BlockRows { block, mask: place.full_mask() };
+            let mask = self.marks.absent(rows, view);
+            if mask == 0 || self.marks.has_slot(block, view) {
                 self.speculative.pop_front();
                 continue;
             }
             let rows = BlockRows { block, mask };
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-            let Some((node, generation)) = budget.replica(place.part, block, bytes, view) else { break };
+            let Some(source) = self.budget.replica(place.part, block, bytes, view) else { break };
             let mut evict = None;
-            if !budget.take_slot(place.table) {
-                evict = self.order.victim(place.table, u32::MAX, view);
+            if !self.budget.take_slot(place.table) {
+                evict = self.victim(place.table, u32::MAX, reserved, view);
                 let Some(victim) = evict else { break };
                 self.let_go(victim, view);
             }
-            budget.take_bytes(node, bytes);
+            self.budget.take_bytes(source.link, bytes);
+            self.marks.comes(rows);
             self.speculative.pop_front();
-            let (class, origin) = (Class::Prefetch, Origin::Forecast);
-            steps.push(Step::Fetch { rows, node, generation, class, evict, origin });
+            fetches.add(source, Admission { rows, evict });
         }
+        fetches.finish(steps);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Eviction, ListId, Lists, Queues, one_list_each};
 use crate::geometry::Geometry;
+use crate::view::View;
 use rudder_topology::{BlockId, TableId};
 
 /// The hand stands before the first of each queue. A block enters behind the hand with its bit clear, as in
@@ -29,13 +30,13 @@ impl Eviction for Clock {
         queues.lists.push_back(self.circles[table.index()], slot);
     }
 
-    fn victim(&mut self, table: TableId, queues: &mut Queues) -> Option<u32> {
+    fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32> {
         let circle = *self.circles.get(table.index())?;
         // Once round clears every bit, so the second round finds one that may go, if there is one.
         for _ in 0..2 * queues.lists.len(circle) {
             let slot = queues.lists.first(circle)?;
             queues.lists.remove(slot);
-            if queues.may_go(slot) && !std::mem::take(&mut self.used[slot as usize]) {
+            if queues.may_go(slot, view) && !std::mem::take(&mut self.used[slot as usize]) {
                 return Some(slot);
             }
             queues.lists.push_back(circle, slot);
@@ -49,5 +50,9 @@ impl Eviction for Clock {
 
     fn clear(&mut self) {
         self.used.fill(false);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.used.capacity()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Eviction, ListId, Lists, Queues};
 use crate::geometry::Geometry;
+use crate::view::View;
 use rudder_topology::{BlockId, TableId};
 use std::collections::BTreeMap;
 
@@ -57,11 +58,11 @@ impl Eviction for Lfu {
         queues.lists.push_back(list, slot);
     }
 
-    fn victim(&mut self, table: TableId, queues: &mut Queues) -> Option<u32> {
+    fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32> {
         let lists = &queues.lists;
         let queued = |&list: &ListId| std::iter::successors(lists.first(list), |&slot| lists.next(slot));
         let mut slots = self.by_count.get(table.index())?.values().flat_map(queued);
-        let slot = slots.find(|&slot| queues.may_go(slot))?;
+        let slot = slots.find(|&slot| queues.may_go(slot, view))?;
         self.unlink(slot, queues);
         Some(slot)
     }
@@ -76,4 +77,8 @@ impl Eviction for Lfu {
     }
 
     fn clear(&mut self) {}
+
+    fn memory_bytes(&self) -> usize {
+        self.counts.capacity() * size_of::<u32>() + self.homes.capacity() * size_of::<(TableId, u32)>()
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::{Eviction, ListId, Lists, Queues, one_list_each};
 use crate::geometry::Geometry;
+use crate::view::View;
 use rudder_topology::{BlockId, TableId};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -50,6 +51,11 @@ impl Ghost {
         }
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.queue.capacity() * size_of::<(BlockId, u64)>()
+            + self.latest.capacity() * (size_of::<(BlockId, u64)>() + 1)
+    }
+
     fn take(&mut self, block: BlockId) -> bool {
         self.latest.remove(&block).is_some()
     }
@@ -76,11 +82,11 @@ impl S3Fifo {
 
 impl Table {
     /// The oldest of the small queue that may go, after those that were used often have moved to the main queue.
-    fn small_victim(&mut self, uses: &mut [u8], queues: &mut Queues) -> Option<u32> {
+    fn small_victim(&mut self, uses: &mut [u8], queues: &mut Queues, view: &View) -> Option<u32> {
         let mut next = queues.lists.first(self.small);
         while let Some(slot) = next {
             next = queues.lists.next(slot);
-            if !queues.may_go(slot) {
+            if !queues.may_go(slot, view) {
                 continue;
             }
             queues.lists.remove(slot);
@@ -91,7 +97,7 @@ impl Table {
             uses[slot as usize] = 0;
             queues.lists.push_back(self.main, slot);
             if queues.lists.len(self.main) > self.main_slots
-                && let Some(slot) = self.main_victim(uses, queues)
+                && let Some(slot) = self.main_victim(uses, queues, view)
             {
                 return Some(slot);
             }
@@ -99,14 +105,14 @@ impl Table {
         None
     }
 
-    fn main_victim(&mut self, uses: &mut [u8], queues: &mut Queues) -> Option<u32> {
+    fn main_victim(&mut self, uses: &mut [u8], queues: &mut Queues, view: &View) -> Option<u32> {
         // Each round takes one use from every slot that may go.
         for _ in 0..=USES_MAX {
             let mut next = queues.lists.first(self.main);
             for _ in 0..queues.lists.len(self.main) {
                 let slot = next?;
                 next = queues.lists.next(slot);
-                if !queues.may_go(slot) {
+                if !queues.may_go(slot, view) {
                     continue;
                 }
                 queues.lists.remove(slot);
@@ -137,13 +143,13 @@ impl Eviction for S3Fifo {
         queues.lists.push_back(list, slot);
     }
 
-    fn victim(&mut self, table: TableId, queues: &mut Queues) -> Option<u32> {
+    fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32> {
         let table = self.tables.get_mut(table.index())?;
         let uses = &mut self.uses;
         if queues.lists.len(table.small) >= table.small_slots {
-            table.small_victim(uses, queues).or_else(|| table.main_victim(uses, queues))
+            table.small_victim(uses, queues, view).or_else(|| table.main_victim(uses, queues, view))
         } else {
-            table.main_victim(uses, queues).or_else(|| table.small_victim(uses, queues))
+            table.main_victim(uses, queues, view).or_else(|| table.small_victim(uses, queues, view))
         }
     }
 
@@ -155,5 +161,10 @@ impl Eviction for S3Fifo {
 
     fn clear(&mut self) {
         self.uses.fill(0);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let ghosts = self.tables.iter().map(|table| table.ghost.memory_bytes());
+        self.uses.capacity() + ghosts.sum::<usize>()
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Eviction, ListId, Lists, Queues, one_list_each};
 use crate::geometry::Geometry;
+use crate::view::View;
 use rudder_topology::{BlockId, TableId};
 
 /// Oldest at the front of each queue.
@@ -35,13 +36,13 @@ impl Eviction for Sieve {
         queues.lists.push_back(self.queues[table.index()], slot);
     }
 
-    fn victim(&mut self, table: TableId, queues: &mut Queues) -> Option<u32> {
+    fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32> {
         let queue = *self.queues.get(table.index())?;
         let hand = &mut self.hands[table.index()];
         for _ in 0..2 * queues.lists.len(queue) {
             let slot = hand.or_else(|| queues.lists.first(queue))?;
             *hand = queues.lists.next(slot);
-            if queues.may_go(slot) && !std::mem::take(&mut self.visited[slot as usize]) {
+            if queues.may_go(slot, view) && !std::mem::take(&mut self.visited[slot as usize]) {
                 queues.lists.remove(slot);
                 return Some(slot);
             }
@@ -65,5 +66,9 @@ impl Eviction for Sieve {
     fn clear(&mut self) {
         self.hands.fill(None);
         self.visited.fill(false);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.visited.capacity()
     }
 }

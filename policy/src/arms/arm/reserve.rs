@@ -1,0 +1,143 @@
+//! All-or-nothing reservations, and who passes by the cache instead.
+
+use super::{Arm, Candidate};
+use crate::arms::order::Order;
+use crate::step::Step;
+use crate::view::View;
+use crate::window::{EntryId, Phase};
+use rudder_graph::{BlockRows, Class};
+use rudder_topology::{BlockId, TableId};
+
+impl<O: Order> Arm<O> {
+    /// Reserves in order of time of use; what cannot be had stops those after it, except that a trainer's oldest
+    /// passes by the cache when pins alone leave it no room.
+    pub(super) fn plan_reservations(
+        &mut self,
+        candidates: &[Candidate],
+        view: &View,
+        steps: &mut Vec<Step>,
+    ) -> Vec<EntryId> {
+        let mut reserved = vec![];
+        for candidate in candidates {
+            let Some(entry) = view.window.entry(candidate.id) else { continue };
+            if entry.phase != Phase::Announced || candidate.ahead > view.ready_ahead {
+                continue;
+            }
+            let need = self.need(candidate.id, &reserved, view);
+            let room_for_others = if candidate.ahead == 0 { 0 } else { oldest_of_others(candidate.id, view) };
+            let has_room = need.iter().all(|n| n.new + room_for_others <= n.free + n.evictable);
+            if has_room && let Some(evict) = self.victims_for(candidate, &need, &reserved, view) {
+                for n in &need {
+                    self.budget.take_slots(n.table, n.new.min(n.free));
+                    self.budget.take_evictable(n.table, n.own_evictable);
+                }
+                for &victim in &evict {
+                    self.let_go(victim, view);
+                }
+                steps.push(Step::Reserve { entry: candidate.id, evict });
+                reserved.push(candidate.id);
+            } else if candidate.ahead == 0 && candidate.class == Class::Demand {
+                if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
+                    steps.push(Step::Bypass { entry: candidate.id });
+                }
+            } else {
+                break;
+            }
+        }
+        reserved
+    }
+
+    /// What a minibatch needs of each table's slots. Blocks that a minibatch of `reserved` pins are nobody's to evict.
+    fn need(&self, id: EntryId, reserved: &[EntryId], view: &View) -> Vec<Need> {
+        let Some(entry) = view.window.entry(id) else { return vec![] };
+        let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user.entry));
+        let mut needs = vec![];
+        for segments in entry.segments.chunk_by(|a, b| a.table == b.table) {
+            let table = segments[0].table;
+            let blocks = &entry.blocks[segments[0].start as usize..segments[segments.len() - 1].end as usize];
+            let (mut new, mut own_evictable, mut own_pinned) = (0, 0, 0);
+            for &BlockRows { block, .. } in blocks {
+                if !self.marks.has_slot(block, view) {
+                    new += 1;
+                } else if view.cache.is_pinned(block) {
+                    own_pinned += 1;
+                } else if view.cache.is_evictable(block) && (reserved.is_empty() || !pinned(block)) {
+                    own_evictable += 1;
+                }
+            }
+            needs.push(Need {
+                table,
+                all: blocks.len(),
+                new,
+                free: self.budget.free_slots(table),
+                own_evictable,
+                evictable: self.budget.evictable_slots(table).saturating_sub(own_evictable),
+                pinned_by_others: view.cache.pinned_slots(table).saturating_sub(own_pinned),
+                slots: view.cache.geometry().class_slots(table).len(),
+            });
+        }
+        needs
+    }
+
+    /// Takes as many victims out of the order as the reservation lacks, none of them its own; `None`, and all of
+    /// them back, if there are not enough.
+    fn victims_for(
+        &mut self,
+        candidate: &Candidate,
+        need: &[Need],
+        reserved: &[EntryId],
+        view: &View,
+    ) -> Option<Vec<BlockId>> {
+        let mut victims = vec![];
+        // A reservation may take from minibatches that come later, never from itself.
+        let pinned: Vec<_> = reserved.iter().copied().chain([candidate.id]).collect();
+        let own = &view.window.entry(candidate.id)?.blocks;
+        self.order.spare(own, view);
+        let mut enough = true;
+        for n in need {
+            for _ in n.free..n.new {
+                match self.victim(n.table, candidate.rank, &pinned, view) {
+                    Some(block) => victims.push(block),
+                    None => {
+                        enough = false;
+                        break;
+                    }
+                }
+            }
+        }
+        self.restore_aside(view);
+        if enough {
+            return Some(victims);
+        }
+        self.order.unspare(own, view);
+        for block in victims {
+            self.order.restore(block, view);
+        }
+        None
+    }
+}
+
+/// What a minibatch needs of a table's slots, and what there is.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    table: TableId,
+    all: usize,
+    /// Blocks without a slot.
+    new: usize,
+    free: usize,
+    /// Its own blocks that could go otherwise.
+    own_evictable: usize,
+    /// Blocks of others that could go.
+    evictable: usize,
+    pinned_by_others: usize,
+    slots: usize,
+}
+
+/// Blocks that the oldest minibatches of other trainers still need pinned: a reservation ahead of use leaves room
+/// for them.
+fn oldest_of_others(id: EntryId, view: &View) -> usize {
+    let own = view.window.entry(id).map(|entry| entry.trainer);
+    let others = view.window.trainers().filter(|&trainer| Some(trainer) != own);
+    let oldest = others.filter_map(|trainer| view.window.entry(view.window.queue(trainer).next()?));
+    oldest.filter(|entry| entry.phase == Phase::Announced).map(|entry| entry.blocks.len()).sum()
+}
