@@ -4,23 +4,27 @@ use cargo_metadata::{DependencyKind, Metadata, PackageId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The arrows of the architecture: (user, used). Using anything further upstream is allowed as well.
-pub const ARROWS: [(&str, &str); 22] = [
+pub const ARROWS: [(&str, &str); 26] = [
     ("rudder-graph", "rudder-topology"),
     ("rudder-policy", "rudder-graph"),
+    ("rudder-advisor", "rudder-policy"),
     ("rudder-messages", "rudder-policy"),
     ("rudder-membership", "rudder-messages"),
     ("rudder-membership", "rudder-client"),
     ("rudder-actors", "rudder-membership"),
     ("rudder-actors", "rudder-dataplane"),
+    ("rudder-actors", "rudder-advisor"),
     ("rudder-node", "rudder-actors"),
     ("rudder-importer", "rudder-graph"),
     ("rudder", "rudder-importer"),
+    ("rudder", "rudder-advisor"),
     ("rudder", "rudder-scenarios"),
     ("rudder-client", "rudder-graph"),
     ("rudder-dataplane", "rudder-client"),
     ("rudder-dataplane", "rudder-policy"),
     ("rudder-scenarios", "rudder-client"),
     ("rudder-scenarios", "rudder-policy"),
+    ("rudder-scenarios", "rudder-advisor"),
     ("rudder-scenarios", "rudder-messages"),
     ("rudder-scenarios", "rudder-membership"),
     ("rudder-python", "rudder-graph"),

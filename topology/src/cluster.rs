@@ -14,6 +14,7 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     pub datasets: Vec<Dataset>,
     pub limits: Limits,
+    pub advisor: crate::advisor::Advisor,
     /// Directory with `ca.pem`, `<node>.pem`, `<node>.key`, `operator.pem`, `operator.key`.
     /// `None`: no keys, so every node binds loopback only and talks in the clear.
     pub keys: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! Spec to [`Cluster`]: names resolved, numbers checked, every error collected with its line.
 
+mod advisor;
 mod cores;
 mod links;
 mod nodes;
@@ -92,11 +93,12 @@ impl<'a> Compiler<'a> {
         let datasets = self.datasets(&heads);
         let routes = self.routes(&heads);
         let limits = self.limits();
+        let advisor = self.advisor();
         if !self.source.is_clean() {
             return None;
         }
         let nodes: Vec<Node> = nodes.into_iter().flatten().collect();
-        let cluster = Cluster { file: file.to_owned(), nodes, datasets, limits, keys, routes };
+        let cluster = Cluster { file: file.to_owned(), nodes, datasets, limits, advisor, keys, routes };
         self.check_reachable(&cluster);
         Some(cluster)
     }

@@ -59,6 +59,8 @@ pub enum TopologyErrorKind {
     Link(#[from] LinkError),
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error(transparent)]
+    Advisor(#[from] AdvisorError),
 }
 
 /// The file as a whole.
@@ -307,6 +309,20 @@ pub enum LimitError {
     Range { key: &'static str, text: String, min: String, max: String },
     #[error("`{smaller}` is larger than `{larger}`; it must not be")]
     Order { smaller: &'static str, larger: &'static str },
+}
+
+/// `[advisor]`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdvisorError {
+    #[error("the advisor `{backend}` needs `{key}`; add {example}")]
+    Needs { backend: &'static str, key: &'static str, example: &'static str },
+    // The text is not repeated: people write passwords into it.
+    #[error(
+        "`url` is no plain address; write http://HOST:PORT (https and user names are not supported: put a local proxy in between, and the key into `key_file`)"
+    )]
+    Url,
+    #[error("`key_file` and `key_environment` are two places for one key; keep one of them")]
+    TwoKeys,
 }
 
 #[cfg(test)]

@@ -94,7 +94,12 @@ fn write_text(cluster: &Cluster, out: &mut String) -> fmt::Result {
     match limits.link_rate_max {
         Some(rate) => writeln!(out, "  paced to {rate} per link"),
         None => writeln!(out, "  not paced"),
+    }?;
+    let advisor = &cluster.advisor;
+    if *advisor == crate::Advisor::default() {
+        return Ok(());
     }
+    writeln!(out, "\nadvisor: {}, answers within {}", advisor.backend.name(), advisor.deadline)
 }
 
 fn write_node(node: &Node, out: &mut String) -> fmt::Result {

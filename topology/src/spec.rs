@@ -33,6 +33,9 @@ pub struct ClusterSpec {
     pub default_link: Option<LinkSpec>,
     #[serde(skip_serializing_if = "LimitsSpec::is_empty")]
     pub limits: LimitsSpec,
+    /// Without it the built-in rules advise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advisor: Option<AdvisorSpec>,
 }
 
 /// One node, `[[nodes]]`.
@@ -171,6 +174,40 @@ impl LimitsSpec {
     fn is_empty(&self) -> bool {
         *self == LimitsSpec::default()
     }
+}
+
+/// `[advisor]`, as [`crate::Advisor`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AdvisorSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// `options` (the default) or `actions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_tokens_max: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub similarity_percent: Option<u32>,
+    /// File whose first line is the key of an OpenAI-compatible server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<String>,
+    /// Or the name of the environment variable that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_environment: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
 }
 
 impl ClusterSpec {

@@ -1,7 +1,9 @@
 //! Shipped files, round trips, size bounds, arbitrary input.
 
 use proptest::prelude::*;
-use rudder_topology::spec::{ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText};
+use rudder_topology::spec::{
+    AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText,
+};
 use rudder_topology::{
     Bytes, BytesPerSecond, Cores, DatasetName, FILE_BYTES_MAX, Nanos, NodeName, PartId, PolicySpec,
     check_cache, compile, load,
@@ -102,6 +104,7 @@ fn generated() -> ClusterSpec {
             ..LinkSpec::default()
         }],
         default_link: Some(LinkSpec { bandwidth: text("1Gbit/s"), ..LinkSpec::default() }),
+        advisor: Some(AdvisorSpec { backend: text("random"), attempts: Some(1), ..AdvisorSpec::default() }),
         limits: LimitsSpec { heartbeat_timeout: text("1s"), ..LimitsSpec::default() },
     }
 }

@@ -1,6 +1,6 @@
 //! TOML text to [`ClusterSpec`], remembering the line of every key.
 
-use super::{ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText};
+use super::{AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText};
 use crate::error::{Hint, SpecError, TopologyError, TopologyErrorKind, TopologyErrors};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use toml_edit::{Document, Item, TableLike, Value};
 const ERRORS_MAX: usize = 500;
 
 const FILE_KEYS: &[&str] =
-    &["keys", "defaults", "nodes", "datasets", "parts", "links", "default_link", "limits"];
+    &["keys", "defaults", "nodes", "datasets", "parts", "links", "default_link", "limits", "advisor"];
 const NODE_KEYS: &[&str] = &[
     "name",
     "machine",
@@ -40,6 +40,21 @@ const LIMIT_KEYS: &[&str] = &[
     "transfer_timeout",
     "heartbeat_timeout",
     "link_rate_max",
+];
+const ADVISOR_KEYS: &[&str] = &[
+    "backend",
+    "url",
+    "model",
+    "form",
+    "deadline",
+    "attempts",
+    "answer_tokens_max",
+    "context_tokens",
+    "keep_alive",
+    "similarity_percent",
+    "key_file",
+    "key_environment",
+    "replay",
 ];
 const POLICY_KEYS: &[&str] = &["fixed_window"];
 
@@ -137,6 +152,7 @@ pub(crate) fn read(text: &str, source: &mut Source) -> ClusterSpec {
         links: root.tables("links", "[[links]]", LINK_KEYS, link),
         default_link: root.table("default_link", "[default_link]", LINK_KEYS, link),
         limits: root.table("limits", "[limits]", LIMIT_KEYS, limits).unwrap_or_default(),
+        advisor: root.table("advisor", "[advisor]", ADVISOR_KEYS, advisor),
     }
 }
 
@@ -194,6 +210,24 @@ fn limits(r: &mut Reader<'_>) -> LimitsSpec {
         transfer_timeout: r.string("transfer_timeout"),
         heartbeat_timeout: r.string("heartbeat_timeout"),
         link_rate_max: r.string("link_rate_max"),
+    }
+}
+
+fn advisor(r: &mut Reader<'_>) -> AdvisorSpec {
+    AdvisorSpec {
+        backend: r.string("backend"),
+        url: r.string("url"),
+        model: r.string("model"),
+        form: r.string("form"),
+        deadline: r.string("deadline"),
+        attempts: r.number("attempts"),
+        answer_tokens_max: r.number("answer_tokens_max"),
+        context_tokens: r.number("context_tokens"),
+        keep_alive: r.string("keep_alive"),
+        similarity_percent: r.number("similarity_percent"),
+        key_file: r.string("key_file"),
+        key_environment: r.string("key_environment"),
+        replay: r.string("replay"),
     }
 }
 

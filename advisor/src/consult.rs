@@ -1,0 +1,237 @@
+//! One consult: the cache, the circuit breaker, bounded attempts within a deadline, the parser, the evaluator; and the
+//! rules, whatever happens.
+
+use crate::backend::{Backend, BackendError, Question, Reply};
+use crate::chooser::ChooserBackend;
+use rudder_graph::random::Key;
+use rudder_policy::advice::breaker::{Breaker, BreakerConfig, BreakerState, Permission};
+use rudder_policy::advice::choose::Chooser;
+use rudder_policy::advice::directive::{Action, Directive};
+use rudder_policy::advice::evaluate::predict;
+use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::lever::Vocabulary;
+use rudder_policy::advice::options::{Options, options};
+use rudder_policy::advice::parse::{Answer, Asked, Refused, parse};
+use rudder_policy::advice::prompt::prompt;
+use rudder_policy::advice::report::{Past, Reporter};
+use rudder_policy::advice::retry::Retry;
+use rudder_policy::advice::reuse::DirectiveCache;
+use rudder_policy::advice::schema::Form;
+use rudder_policy::advice::state::ClusterState;
+use rudder_topology::{Advisor, AnswerForm};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Where a directive came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The back end answered.
+    Backend,
+    /// A similar state had one.
+    Cache,
+    /// The rules, and why not the back end.
+    Rules { because: String },
+}
+
+/// One attempt at the back end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub took: Duration,
+    /// What came, or why nothing did.
+    pub result: Result<Reply, BackendError>,
+}
+
+/// What a consult came to. There always is one, though its directive may be empty.
+#[derive(Clone, Debug)]
+pub struct Consulted {
+    pub directive: Directive,
+    /// The sum of what is expected of its actions.
+    pub predicted: f32,
+    pub source: Source,
+    /// Actions that are expected to hurt, with what is expected: left out.
+    pub dropped: Vec<(Action, f32)>,
+    pub refusals: Vec<Refused>,
+    /// As shown, in their order.
+    pub options: Options,
+    pub attempts: Vec<Attempt>,
+}
+
+/// Asks one back end about one cluster, and remembers what a good asker remembers.
+pub struct Consultant {
+    backend: Box<dyn Backend>,
+    labels: Labels,
+    form: Form,
+    time_max: Duration,
+    retry: Retry,
+    breaker: Breaker,
+    cache: DirectiveCache,
+    reporter: Reporter,
+    /// Refusals of the last answer, for the next prompt.
+    refusals: Vec<Refused>,
+    consults: u64,
+    seed: Key,
+    started: Instant,
+}
+
+impl Consultant {
+    #[must_use]
+    pub fn new(backend: Box<dyn Backend>, advisor: &Advisor, labels: Labels, seed: u64) -> Self {
+        let form = match advisor.form {
+            AnswerForm::Options => Form::Options,
+            AnswerForm::Actions => Form::Actions,
+        };
+        Consultant {
+            backend,
+            labels,
+            form,
+            time_max: Duration::from_nanos(advisor.deadline.0),
+            retry: Retry { attempts_max: advisor.attempts, ..Retry::default() },
+            breaker: Breaker::new(BreakerConfig::default()),
+            cache: DirectiveCache::new(advisor.similarity_percent as f32 / 100.0),
+            reporter: Reporter::default(),
+            refusals: vec![],
+            consults: 0,
+            seed: Key::new(seed),
+            started: Instant::now(),
+        }
+    }
+
+    /// With another circuit breaker.
+    #[must_use]
+    pub fn with_breaker(mut self, config: BreakerConfig) -> Self {
+        self.breaker = Breaker::new(config);
+        self
+    }
+
+    #[must_use]
+    pub fn breaker(&self) -> BreakerState {
+        self.breaker.state()
+    }
+
+    #[must_use]
+    pub fn backend_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// The cluster has other nodes or links, or other ones are up: what was answered for the former is forgotten.
+    pub fn set_topology(&mut self, digest: u64) {
+        self.cache.set_topology(digest);
+    }
+
+    /// A directive was taken back: it is not used again.
+    pub fn hurt(&mut self, directive: &Directive) {
+        self.cache.forget(directive);
+    }
+
+    /// Consults. Takes no longer than the deadline and what the rules take, which is next to nothing.
+    pub async fn consult(&mut self, state: &ClusterState, past: &[Past]) -> Consulted {
+        self.consults += 1;
+        let key = self.seed.with(self.consults);
+        let vocabulary = Vocabulary::of(state, &self.labels);
+        let options = options(state, &vocabulary, key);
+        let metrics = state.metrics(&self.labels);
+        if let Some(known) = self.cache.find(&metrics) {
+            let (directive, source) = (known.clone(), Source::Cache);
+            return judge(directive.actions, source, state, options, vec![], vec![]);
+        }
+        let report = self.reporter.compact(state, &self.labels, past);
+        let mut attempts = vec![];
+        let deadline = Instant::now() + self.time_max;
+        let because = match self.ask(&report, &options, &vocabulary, key, deadline, &mut attempts).await {
+            Ok(answer) => {
+                let refusals = answer.refusals;
+                let consulted = judge(answer.actions, Source::Backend, state, options, refusals, attempts);
+                self.cache.insert(&metrics, consulted.directive.clone());
+                return consulted;
+            }
+            Err(because) => because,
+        };
+        tracing::warn!(backend = %self.backend.name(), %because, "the rules advise instead");
+        let refusals = self.refusals.clone();
+        let rules = ChooserBackend(Chooser::Rules);
+        let question = self.question(&report, &options, &vocabulary, key, Duration::ZERO);
+        let asked = Asked { vocabulary: &vocabulary, options: &options.actions() };
+        let answer = parse(&rules.answer(&question).text, asked);
+        judge(answer.actions, Source::Rules { because }, state, options, refusals, attempts)
+    }
+
+    fn question(
+        &self,
+        report: &str,
+        options: &Options,
+        vocabulary: &Vocabulary,
+        key: Key,
+        time_max: Duration,
+    ) -> Question {
+        let prompt = prompt(self.form, report, options, vocabulary, &self.refusals, &self.labels);
+        Question { prompt, options: options.clone(), key, time_max }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Asks until there is an answer that says something, or no more attempt, time or permission.
+    async fn ask(
+        &mut self,
+        report: &str,
+        options: &Options,
+        vocabulary: &Vocabulary,
+        key: Key,
+        deadline: Instant,
+        attempts: &mut Vec<Attempt>,
+    ) -> Result<Answer, String> {
+        let actions = options.actions();
+        let asked = Asked { vocabulary, options: &actions };
+        loop {
+            if let Permission::Refused { .. } = self.breaker.ask(self.now_ns()) {
+                return Err("the circuit breaker is open".to_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let question = self.question(report, options, vocabulary, key, left);
+            let began = Instant::now();
+            let asking = tokio::time::timeout(left, self.backend.ask(&question));
+            let result = asking.await.unwrap_or(Err(BackendError::Deadline { within: self.time_max }));
+            attempts.push(Attempt { took: began.elapsed(), result: result.clone() });
+            let reason = match result {
+                Ok(reply) => {
+                    let answer = parse(&reply.text, asked);
+                    self.refusals.clone_from(&answer.refusals);
+                    if !answer.actions.is_empty() || answer.refusals.is_empty() {
+                        self.breaker.succeeded();
+                        return Ok(answer);
+                    }
+                    format!("nothing of the answer could be taken: {}", answer.refusals[0])
+                }
+                Err(error) => error.to_string(),
+            };
+            self.breaker.failed(self.now_ns());
+            let failed = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
+            let Some(pause) = self.retry.pause_after(failed, key).map(Duration::from_nanos) else {
+                return Err(reason);
+            };
+            let again = Instant::now() + pause;
+            if again >= deadline {
+                return Err(reason);
+            }
+            tokio::time::sleep_until(again.into()).await;
+        }
+    }
+}
+
+/// Leaves out what is expected to hurt.
+fn judge(
+    actions: Vec<Action>,
+    source: Source,
+    state: &ClusterState,
+    options: Options,
+    refusals: Vec<Refused>,
+    attempts: Vec<Attempt>,
+) -> Consulted {
+    let judged = actions.into_iter().map(|action| (action, predict(&action, state)));
+    let (dropped, kept): (Vec<_>, Vec<_>) = judged.partition(|&(_, predicted)| predicted > 0.0);
+    let predicted = kept.iter().map(|&(_, predicted)| predicted).sum();
+    let directive = Directive { actions: kept.into_iter().map(|(action, _)| action).collect() };
+    Consulted { directive, predicted, source, dropped, refusals, options, attempts }
+}
