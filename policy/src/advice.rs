@@ -6,7 +6,7 @@
 //!
 //! Reading order: state (what observers measured), labels (how nodes are called), trigger and coalesce (when to ask),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
-//! controls), prompt; reuse, breaker, retry (asking well); trial (was it good).
+//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good).
 
 pub mod labels;
 pub mod state;
@@ -17,6 +17,7 @@ pub mod trigger;
 pub mod report;
 
 pub mod directive;
+pub mod enact;
 pub mod lever;
 pub mod parse;
 pub mod schema;

@@ -104,10 +104,38 @@ impl Engine {
         &self.facts.parameters
     }
 
+    /// What holds without any directive: what comes back when the present parameters expire.
+    #[must_use]
+    pub fn lasting_parameters(&self) -> &Parameters {
+        self.former_parameters.as_ref().unwrap_or(&self.facts.parameters)
+    }
+
+    /// Takes back what a directive set, before its time is over.
+    pub fn revert_parameters(&mut self) -> Reaction {
+        let version = self.facts.parameters.version + 1;
+        let Some(former) = self.former_parameters.take() else { return Reaction::default() };
+        self.facts.parameters = Parameters { version, ..former };
+        self.facts.links.set_parameters(&self.facts.parameters);
+        Reaction { events: vec![Event::ParametersChanged], commands: vec![] }
+    }
+
+    /// Counts how long trainers waited for what becomes ready now.
+    fn count_waits(&mut self, commands: &[crate::step::Command], now_ns: u64) {
+        for command in commands {
+            let crate::step::Command::Ready { trainer, minibatch, .. } = command else { continue };
+            let entry =
+                self.facts.window.find(*trainer, *minibatch).and_then(|id| self.facts.window.entry(id));
+            if let Some(wanted_ns) = entry.and_then(|entry| entry.wanted_ns) {
+                self.statistics.wait_ns += now_ns.saturating_sub(wanted_ns);
+            }
+        }
+    }
+
     /// Replaces the parameters; they come back when the new ones expire.
     pub fn set_parameters(&mut self, next: Parameters) -> Result<Reaction, ParametersRefusal> {
         self.facts.parameters.check_next(&next)?;
         let former = std::mem::replace(&mut self.facts.parameters, next);
+        self.facts.links.set_parameters(&self.facts.parameters);
         let mut commands = vec![];
         if let Some(at_ns) = self.facts.parameters.expires_ns {
             self.former_parameters.get_or_insert(former);
@@ -125,6 +153,7 @@ impl Engine {
         let version = self.facts.parameters.version;
         let former = self.former_parameters.take()?;
         self.facts.parameters = Parameters { version: version + 1, ..former };
+        self.facts.links.set_parameters(&self.facts.parameters);
         Some(Event::ParametersChanged)
     }
 
@@ -180,6 +209,7 @@ impl Engine {
         self.statistics.steps_refused += verdicts.refused as u64;
         self.depart(departing, now_ns, &mut verdicts.commands);
         self.next_pieces(now_ns, &mut verdicts.commands);
+        self.count_waits(&verdicts.commands, now_ns);
         verdicts
     }
 }

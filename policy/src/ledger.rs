@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Statistics {
     pub minibatches_announced: u64,
     pub minibatches_released: u64,
+    /// Nanoseconds that trainers waited between asking for a minibatch and its being ready, all trainers together.
+    pub wait_ns: u64,
     /// Distinct remote rows of minibatches, counted when their trainer began to wait for them.
     pub rows_wanted: u64,
     /// Of these, rows that could be read at that moment.
@@ -40,6 +42,7 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
     fn add_assign(&mut self, other: &Statistics) {
         self.minibatches_announced += other.minibatches_announced;
         self.minibatches_released += other.minibatches_released;
+        self.wait_ns += other.wait_ns;
         self.rows_wanted += other.rows_wanted;
         self.rows_resident += other.rows_resident;
         self.distinct_bytes_wanted += other.distinct_bytes_wanted;

@@ -1,7 +1,10 @@
 //! Storage nodes as a compute node sees them: reachable or not, and the permits for bytes in flight.
 
+use crate::parameters::Parameters;
 use rudder_graph::Class;
-use rudder_topology::{BlockId, Bytes, Generation, Limits, LinkCost, Nanos, NodeId, TransferId};
+use rudder_topology::{
+    BlockId, Bytes, BytesPerSecond, Generation, Limits, LinkCost, Nanos, NodeId, TransferId,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
@@ -13,6 +16,19 @@ pub struct Link {
     pub up: Option<Generation>,
     /// Payload bytes of permits out.
     pub in_flight_bytes: u64,
+    /// Of its permits, what may be used, in percent: see [`Parameters::link_shares`].
+    pub share_percent: u8,
+    /// Payload bytes that arrived over it.
+    pub arrived_bytes: u64,
+}
+
+impl Link {
+    /// The cost by which replicas are compared: a link of which less may be used counts as that much slower.
+    #[must_use]
+    pub fn cost_now(&self) -> LinkCost {
+        let bandwidth = u128::from(self.cost.bandwidth.0) * u128::from(self.share_percent) / 100;
+        LinkCost { bandwidth: BytesPerSecond(bandwidth as u64), ..self.cost }
+    }
 }
 
 /// A transfer that has not ended.
@@ -38,6 +54,11 @@ pub(crate) enum Purpose {
     },
 }
 
+/// So many percent, rounded down, without overflow.
+fn percent(of: u64, percent: u64) -> u64 {
+    of / 100 * percent + of % 100 * percent / 100
+}
+
 /// All links of a compute node, and what is in flight on them. Mutated only by the engine.
 #[derive(Clone, Debug)]
 pub struct Links {
@@ -50,6 +71,8 @@ pub struct Links {
     in_flight_bytes: u64,
     link_max: u64,
     node_max: u64,
+    /// Of a link's usable permits, what prefetching may hold, in percent.
+    prefetch_percent: u64,
     pub(crate) time_out: Nanos,
     next_transfer: u64,
 }
@@ -59,7 +82,13 @@ impl Links {
     pub fn new(parts: &[Vec<(NodeId, LinkCost)>], limits: &Limits) -> Self {
         let mut links = BTreeMap::new();
         for &(node, cost) in parts.iter().flatten() {
-            links.entry(node).or_insert(Link { cost, up: None, in_flight_bytes: 0 });
+            links.entry(node).or_insert(Link {
+                cost,
+                up: None,
+                in_flight_bytes: 0,
+                share_percent: 100,
+                arrived_bytes: 0,
+            });
         }
         Links {
             links,
@@ -69,6 +98,7 @@ impl Links {
             in_flight_bytes: 0,
             link_max: limits.link_in_flight_bytes.0,
             node_max: limits.node_in_flight_bytes.0,
+            prefetch_percent: 100,
             time_out: limits.transfer_timeout,
             next_transfer: 1,
         }
@@ -95,10 +125,31 @@ impl Links {
         !self.bad.is_empty() && self.bad.contains(&(block, node))
     }
 
-    /// Bytes that may still depart on a link. An idle link always takes one transfer, however large its rows.
+    /// Takes over what directives set. What is in flight stays.
+    pub(crate) fn set_parameters(&mut self, parameters: &Parameters) {
+        self.prefetch_percent = parameters.posture.prefetch_percent();
+        for (node, link) in &mut self.links {
+            link.share_percent = parameters.link_shares.get(node).copied().unwrap_or(100);
+        }
+    }
+
+    /// Bytes that may still depart on a link for this class.
     #[must_use]
-    pub fn link_room(&self, node: NodeId) -> u64 {
-        self.links.get(&node).map_or(0, |link| self.link_max.saturating_sub(link.in_flight_bytes))
+    pub fn link_room(&self, node: NodeId, class: Class) -> u64 {
+        self.links.get(&node).map_or(0, |link| {
+            let usable = percent(self.link_max, u64::from(link.share_percent));
+            let usable = match class {
+                Class::Demand => usable,
+                Class::Prefetch => percent(usable, self.prefetch_percent),
+            };
+            usable.saturating_sub(link.in_flight_bytes)
+        })
+    }
+
+    /// An idle link takes one transfer, however large its rows; none ahead of use where nothing may be prefetched.
+    #[must_use]
+    pub fn idle_takes(&self, class: Class) -> bool {
+        class == Class::Demand || self.prefetch_percent > 0
     }
 
     /// Bytes that may still depart towards this compute node.
@@ -118,7 +169,7 @@ impl Links {
     pub fn finish_time(&self, node: NodeId, ahead_bytes: u64, bytes: u64) -> Nanos {
         self.links.get(&node).map_or(Nanos(u64::MAX), |link| {
             let queue = link.in_flight_bytes + ahead_bytes + bytes;
-            Nanos(link.cost.bandwidth.time_for(Bytes(queue)).0.saturating_add(link.cost.latency.0))
+            Nanos(link.cost_now().bandwidth.time_for(Bytes(queue)).0.saturating_add(link.cost.latency.0))
         })
     }
 
@@ -153,6 +204,12 @@ impl Links {
             debug_assert!(link.in_flight_bytes >= bytes);
             link.in_flight_bytes = link.in_flight_bytes.saturating_sub(bytes);
             self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        }
+    }
+
+    pub(crate) fn note_arrived(&mut self, node: NodeId, bytes: u64) {
+        if let Some(link) = self.links.get_mut(&node) {
+            link.arrived_bytes += bytes;
         }
     }
 

@@ -1,7 +1,9 @@
 //! All tunables of the fast loop as one value, replaced whole after validation.
 
 use crate::step::Origin;
+use rudder_topology::{BlockId, JobId, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How much of the links prefetching may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,6 +32,18 @@ impl Posture {
     }
 }
 
+/// Blocks `first..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockRange {
+    pub first: BlockId,
+    pub end: BlockId,
+}
+
+/// Ranges of blocks to warm at most.
+pub const WARM_RANGES_MAX: usize = 64;
+/// A link is never given less than this share, in percent.
+pub const LINK_SHARE_MIN: u8 = 10;
+
 /// What a policy may be told at run time. A directive only ever produces a new value of this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
@@ -41,6 +55,14 @@ pub struct Parameters {
     /// Minibatches of a trainer, counted from its oldest unreleased one, that may be fetched before it waits for
     /// them. `None` takes what the arm defines.
     pub horizon_minibatches: Option<u32>,
+    /// Per storage node, how much of its link's permits may be used, in percent; its link counts as that much slower
+    /// where a replica is chosen. 100 where nothing is said.
+    pub link_shares: BTreeMap<NodeId, u8>,
+    pub posture: Posture,
+    /// Per job, an own and smaller `horizon_minibatches`: its share of the cache beside other jobs.
+    pub job_horizons: BTreeMap<JobId, u32>,
+    /// Blocks to bring into free slots once no announced minibatch lacks anything.
+    pub warm: Vec<BlockRange>,
     /// Minibatches after which a block's recorded use counts half.
     pub half_life_minibatches: f32,
 }
@@ -52,6 +74,10 @@ impl Default for Parameters {
             origin: Origin::Forecast,
             expires_ns: None,
             horizon_minibatches: None,
+            link_shares: BTreeMap::new(),
+            posture: Posture::Normal,
+            job_horizons: BTreeMap::new(),
+            warm: vec![],
             half_life_minibatches: 128.0,
         }
     }
@@ -66,6 +92,10 @@ pub enum ParametersRefusal {
     HalfLife(f32),
     #[error("a horizon of {0} minibatches is above 1,024")]
     Horizon(u32),
+    #[error("a link's share of {0} % is not between {LINK_SHARE_MIN} and 100")]
+    LinkShare(u8),
+    #[error("{0} ranges of blocks to warm are more than {WARM_RANGES_MAX}")]
+    WarmRanges(usize),
 }
 
 impl Parameters {
@@ -77,9 +107,17 @@ impl Parameters {
         if !(1.0..=1e6).contains(&next.half_life_minibatches) {
             return Err(ParametersRefusal::HalfLife(next.half_life_minibatches));
         }
-        match next.horizon_minibatches {
-            Some(horizon) if horizon > 1024 => Err(ParametersRefusal::Horizon(horizon)),
-            _ => Ok(()),
+        if let Some(&share) = next.link_shares.values().find(|&share| !(LINK_SHARE_MIN..=100).contains(share))
+        {
+            return Err(ParametersRefusal::LinkShare(share));
+        }
+        if next.warm.len() > WARM_RANGES_MAX {
+            return Err(ParametersRefusal::WarmRanges(next.warm.len()));
+        }
+        let horizons = next.horizon_minibatches.iter().chain(next.job_horizons.values());
+        match horizons.copied().find(|&horizon| horizon > 1024) {
+            Some(horizon) => Err(ParametersRefusal::Horizon(horizon)),
+            None => Ok(()),
         }
     }
 }

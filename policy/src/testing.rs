@@ -116,6 +116,15 @@ impl World {
         world
     }
 
+    /// What a directive does.
+    pub fn set_parameters(&mut self, change: impl FnOnce(&mut Parameters)) {
+        let mut next = self.engine.parameters().clone();
+        next.version += 1;
+        change(&mut next);
+        let reaction = self.engine.set_parameters(next).expect("parameters within their bounds");
+        self.react(reaction);
+    }
+
     fn react(&mut self, reaction: Reaction) {
         self.now_ns += 1_000_000;
         for command in self.engine.settle(reaction, self.now_ns) {

@@ -4,7 +4,7 @@ use crate::cache::PINS_MAX;
 use crate::step::{Admission, Fetch, Refusal};
 use crate::view::View;
 use crate::window::{EntryId, Phase};
-use rudder_graph::BlockPlace;
+use rudder_graph::{BlockPlace, Class};
 use rudder_topology::{BlockId, Generation, NodeId};
 
 /// Judges one admission of a fetch against the facts as they are; tells where its block lies.
@@ -30,7 +30,7 @@ pub(crate) fn admission(fetch: &Fetch, admission: Admission, view: &View) -> Res
     } else if view.cache.slot_of(rows.block).is_none() && view.cache.free_slots(place.table) == 0 {
         return Err(Refusal::Capacity);
     }
-    permits(fetch.node, u64::from(rows.rows()) * u64::from(place.row_bytes), view)?;
+    permits(fetch.node, fetch.class, u64::from(rows.rows()) * u64::from(place.row_bytes), view)?;
     Ok(place)
 }
 
@@ -56,9 +56,9 @@ fn alive(node: NodeId, generation: Generation, view: &View) -> Result<(), Refusa
 }
 
 /// Bytes fit the link's and the node's permits; an idle link takes one transfer however large.
-fn permits(node: NodeId, bytes: u64, view: &View) -> Result<(), Refusal> {
+fn permits(node: NodeId, class: Class, bytes: u64, view: &View) -> Result<(), Refusal> {
     let idle = view.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-    if bytes > view.links.link_room(node) && !idle {
+    if bytes > view.links.link_room(node, class) && !(idle && view.links.idle_takes(class)) {
         return Err(Refusal::LinkBudget);
     }
     if bytes > view.links.node_room() && view.links.in_flight_bytes() > 0 {

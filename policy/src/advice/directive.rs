@@ -32,6 +32,15 @@ pub struct Directive {
     pub actions: Vec<Action>,
 }
 
+impl Directive {
+    /// It is in force for so long: as long as its shortest action, since it is one trial.
+    #[must_use]
+    pub fn ttl_ns(&self) -> u64 {
+        let shortest = self.actions.iter().map(|action| action.ttl_s).min().unwrap_or(0);
+        u64::from(shortest) * 1_000_000_000
+    }
+}
+
 impl Action {
     /// The action of a lever's checked fields, in the table's order; `None` if they are not the lever's.
     #[must_use]

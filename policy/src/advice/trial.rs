@@ -70,13 +70,13 @@ impl Trial {
         before: f32,
         now_ns: u64,
     ) -> Self {
-        let longest = directive.actions.iter().map(|action| action.ttl_s).max().unwrap_or(0);
+        let expires_ns = now_ns.saturating_add(directive.ttl_ns());
         Trial {
             config,
             directive,
             predicted,
             before,
-            expires_ns: now_ns.saturating_add(u64::from(longest) * 1_000_000_000),
+            expires_ns,
             values: 0,
             sum: 0.0,
             counted: 0,

@@ -15,10 +15,12 @@ mod fetches;
 mod marks;
 mod reserve;
 mod speculate;
+mod warm;
 
 use budget::Budget;
 use fetches::Fetches;
 use marks::Marks;
+use warm::Warm;
 
 /// What tells arms apart.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ pub(super) struct Arm<O> {
     gone_max: usize,
     /// Blocks to bring back, likeliest first.
     speculative: VecDeque<BlockId>,
+    /// Blocks that a directive wants.
+    warm: Warm,
 }
 
 /// A minibatch that may be planned now.
@@ -74,6 +78,7 @@ impl<O: Order> Arm<O> {
             gone: VecDeque::new(),
             gone_max,
             speculative: VecDeque::new(),
+            warm: Warm::default(),
         }
     }
 
@@ -160,6 +165,8 @@ impl<O: Order> Arm<O> {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
             let wanted = entry.wanted_ns.is_some();
             let open = matches!(entry.phase, Phase::Announced | Phase::Reserved);
+            let job = view.parameters.job_horizons.get(&forecast.trainer.job);
+            let horizon = job.map_or(horizon, |&own| own.min(horizon));
             if open && (wanted || forecast.ahead < horizon) {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
@@ -184,6 +191,9 @@ impl<O: Order> Arm<O> {
         }
         if self.traits.speculates {
             self.speculate(&reserved, view, steps);
+        }
+        if self.traits.keeps {
+            self.warm_up(view, steps);
         }
     }
 
@@ -245,7 +255,9 @@ impl<O: Order> Arm<O> {
                 if mask != 0 {
                     let rows = BlockRows { block: wanted.block, mask };
                     let bytes = u64::from(rows.rows()) * row_bytes;
-                    let Some(source) = self.budget.replica(segment.part, rows.block, bytes, view) else {
+                    let Some(source) =
+                        self.budget.replica(segment.part, rows.block, (bytes, candidate.class), view)
+                    else {
                         break;
                     };
                     let mut evict = None;
@@ -304,6 +316,7 @@ impl<O: Order> Policy for Arm<O> {
     fn rebuild(&mut self, view: &View) {
         self.cursors.clear();
         self.speculative.clear();
+        self.warm = Warm::default();
         self.order.rebuild(view);
     }
 

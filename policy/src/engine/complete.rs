@@ -24,7 +24,10 @@ impl Engine {
         self.facts.links.return_permit(transfer.node, transfer.bytes);
         let mut reaction = Reaction::default();
         match outcome {
-            Outcome::Arrived { private } => self.arrived(transfer, private, &mut reaction),
+            Outcome::Arrived { private } => {
+                self.facts.links.note_arrived(transfer.node, transfer.bytes);
+                self.arrived(transfer, private, &mut reaction);
+            }
             Outcome::Lost => {
                 self.statistics.transfers_lost += 1;
                 self.failed(&transfer, None, &mut reaction);
@@ -37,6 +40,7 @@ impl Engine {
             }
         }
         self.next_pieces(now_ns, &mut reaction.commands);
+        self.count_waits(&reaction.commands, now_ns);
         reaction
     }
 

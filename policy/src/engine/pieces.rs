@@ -85,7 +85,7 @@ impl Engine {
             }
             let (end, bytes) = self.piece_end(entry, segment, progress.next, node, row_bytes);
             let idle = self.facts.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-            let link_has_room = idle || bytes <= self.facts.links.link_room(node);
+            let link_has_room = idle || bytes <= self.facts.links.link_room(node, Class::Demand);
             if link_has_room
                 && (self.facts.links.in_flight_bytes() == 0 || bytes <= self.facts.links.node_room())
             {

@@ -1,6 +1,7 @@
 //! What one plan may still spend: permits and slots, less what its earlier steps take.
 
 use crate::view::View;
+use rudder_graph::Class;
 use rudder_topology::{BlockId, Bytes, Generation, LinkCost, NodeId, PartId, TableId};
 
 #[derive(Default)]
@@ -16,7 +17,10 @@ pub(super) struct Budget {
 struct LinkBudget {
     node: NodeId,
     room: u64,
+    /// Of `room`, what is left for prefetching.
+    prefetch_room: u64,
     idle: bool,
+    prefetches: bool,
     /// Bytes in flight, and those that this plan adds.
     queue: u64,
     taken: u64,
@@ -39,8 +43,12 @@ pub(super) struct Source {
 }
 
 impl LinkBudget {
-    fn takes(&self, bytes: u64) -> bool {
-        self.up.is_some() && (bytes <= self.room || (self.idle && self.taken == 0))
+    fn takes(&self, bytes: u64, class: Class) -> bool {
+        let (room, idle) = match class {
+            Class::Demand => (self.room, self.idle),
+            Class::Prefetch => (self.prefetch_room, self.idle && self.prefetches),
+        };
+        self.up.is_some() && (bytes <= room || (idle && self.taken == 0))
     }
 
     /// When `bytes` more would be here, in nanoseconds from now.
@@ -56,12 +64,14 @@ impl Budget {
         self.links.clear();
         self.links.extend(view.links.links().map(|(node, link)| LinkBudget {
             node,
-            room: view.links.link_room(node),
+            room: view.links.link_room(node, Class::Demand),
+            prefetch_room: view.links.link_room(node, Class::Prefetch),
+            prefetches: view.links.idle_takes(Class::Prefetch),
             idle: link.in_flight_bytes == 0,
             queue: link.in_flight_bytes,
             taken: 0,
             up: link.up,
-            cost: link.cost,
+            cost: link.cost_now(),
         }));
         // Which nodes store a part never changes.
         if self.replicas.is_empty() {
@@ -122,13 +132,19 @@ impl Budget {
 
     /// The replica that would deliver first, among those that are up, have a good copy and permits left.
     #[inline]
-    pub fn replica(&self, part: PartId, block: BlockId, bytes: u64, view: &View) -> Option<Source> {
+    pub fn replica(
+        &self,
+        part: PartId,
+        block: BlockId,
+        (bytes, class): (u64, Class),
+        view: &View,
+    ) -> Option<Source> {
         if bytes > self.node_room && !self.node_idle {
             return None;
         }
         let allowed = |&link: &usize| {
             let budget = &self.links[link];
-            budget.takes(bytes) && !view.links.is_bad(block, budget.node)
+            budget.takes(bytes, class) && !view.links.is_bad(block, budget.node)
         };
         let mut allowed = self.replicas.get(part.index())?.iter().copied().filter(allowed);
         let (first, second) = (allowed.next()?, allowed.next());
@@ -149,6 +165,7 @@ impl Budget {
         self.node_idle = false;
         let link = &mut self.links[link];
         link.room = link.room.saturating_sub(bytes);
+        link.prefetch_room = link.prefetch_room.saturating_sub(bytes);
         link.queue += bytes;
         link.taken += bytes;
     }

@@ -33,7 +33,9 @@ impl<O: Order> Arm<O> {
             }
             let rows = BlockRows { block, mask };
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-            let Some(source) = self.budget.replica(place.part, block, bytes, view) else { break };
+            let Some(source) = self.budget.replica(place.part, block, (bytes, Class::Prefetch), view) else {
+                break;
+            };
             let mut evict = None;
             if !self.budget.take_slot(place.table) {
                 evict = self.victim(place.table, u32::MAX, reserved, view);

@@ -1,0 +1,146 @@
+//! Every lever that a directive may pull does something in the engine, and what it did ends with it.
+
+use rudder_graph::Class;
+use rudder_policy::parameters::{BlockRange, Posture};
+use rudder_policy::step::{Outcome, TrainerId};
+use rudder_policy::testing::{World, book, trainer};
+use rudder_topology::{BlockId, JobId, NodeId, PolicySpec, TableId};
+
+const T: TableId = TableId(0);
+
+/// 2 parts on 2 storage nodes, each part on both; blocks of 4 rows of 8 bytes; a cache of `slots` blocks.
+fn world(slots: u64, policy: PolicySpec) -> World {
+    let mut world = World::new(book(400, 2, 4), slots * 32, policy, &[]);
+    world.connect(trainer(0));
+    world
+}
+
+fn rows(blocks: std::ops::Range<u32>) -> Vec<(TableId, Vec<u32>)> {
+    vec![(T, blocks.flat_map(|block| block * 4..block * 4 + 4).collect())]
+}
+
+fn in_flight(world: &World, node: u16) -> u64 {
+    let view = world.engine.view();
+    view.links.link(NodeId(node)).map_or(0, |link| link.in_flight_bytes)
+}
+
+/// Blocks that are resident or on their way.
+fn coming(world: &World) -> usize {
+    (0..world.book.blocks())
+        .filter(|&block| world.engine.view().cache.slot_of(BlockId(block)).is_some())
+        .count()
+}
+
+#[test]
+fn a_links_share_bounds_its_permits_and_turns_to_other_replicas() {
+    let mut world = world(80, PolicySpec::Rudder);
+    world.set_parameters(|p| p.link_shares.extend([(NodeId(0), 25)]));
+    world.announce(trainer(0), 0, rows(0..40));
+    assert_eq!(in_flight(&world, 0), 64, "a quarter of 256");
+    assert_eq!(in_flight(&world, 1), 256);
+    assert!(world.engine.view().links.link(NodeId(0)).unwrap().cost_now().bandwidth.0 == (1 << 20) / 4);
+    world.set_parameters(|p| p.link_shares.clear());
+    assert_eq!((in_flight(&world, 0), in_flight(&world, 1)), (256, 256));
+}
+
+#[test]
+fn posture_decides_what_prefetching_may_use() {
+    for (posture, ahead) in [(Posture::Normal, 512), (Posture::DemandFirst, 128), (Posture::DemandOnly, 0)] {
+        let mut world = world(80, PolicySpec::Rudder);
+        world.set_parameters(|p| p.posture = posture);
+        world.announce(trainer(0), 0, rows(0..40));
+        assert_eq!(in_flight(&world, 0) + in_flight(&world, 1), ahead, "{posture:?}");
+        world.want(trainer(0), 0);
+        assert_eq!(in_flight(&world, 0) + in_flight(&world, 1), 512, "{posture:?}: what is waited for");
+        let demand = world.in_flight.iter().any(|transfer| transfer.class == Class::Demand);
+        assert_eq!(demand, posture != Posture::Normal, "the permits were taken before");
+        while !world.in_flight.is_empty() {
+            world.arrive(0);
+        }
+        assert_eq!(world.ready.len(), 1, "{posture:?}");
+    }
+}
+
+#[test]
+fn a_jobs_horizon_leaves_the_cache_to_others() {
+    let other = TrainerId { job: JobId(7), ..trainer(0) };
+    let fetched = |horizon: Option<u32>| {
+        let mut world = world(100, PolicySpec::Rudder);
+        world.connect(other);
+        world.set_parameters(|p| p.job_horizons.extend(horizon.map(|h| (JobId(7), h))));
+        for minibatch in 0..4 {
+            world.announce(other, minibatch, rows(minibatch as u32 * 4..minibatch as u32 * 4 + 4));
+        }
+        while !world.in_flight.is_empty() {
+            world.arrive(0);
+        }
+        world.announce(trainer(0), 0, rows(50..54));
+        while !world.in_flight.is_empty() {
+            world.arrive(0);
+        }
+        coming(&world)
+    };
+    assert_eq!(fetched(None), 20);
+    assert_eq!(fetched(Some(1)), 8, "one minibatch of the job, and the other job's");
+}
+
+#[test]
+fn what_is_warmed_takes_free_slots_and_nothing_else() {
+    let warm = |world: &mut World, blocks: std::ops::Range<u32>| {
+        let range = BlockRange { first: BlockId(blocks.start), end: BlockId(blocks.end) };
+        world.set_parameters(|p| p.warm = vec![range]);
+        while !world.in_flight.is_empty() {
+            assert!(world.in_flight.iter().all(|transfer| transfer.class == Class::Prefetch));
+            world.arrive(0);
+        }
+    };
+    let mut one = world(40, PolicySpec::Rudder);
+    warm(&mut one, 3..9);
+    let resident = |world: &World, block| world.engine.view().cache.valid(BlockId(block)) == 0xF;
+    assert!((3..9).all(|block| resident(&one, block)) && coming(&one) == 6);
+    warm(&mut one, 0..100);
+    let full = coming(&one);
+    assert!(full < 100 && (3..9).all(|block| resident(&one, block)), "{full}");
+    assert_eq!(one.engine.statistics().evictions, 0);
+
+    let mut none = world(40, PolicySpec::None);
+    warm(&mut none, 3..9);
+    assert_eq!(coming(&none), 0, "an arm that keeps nothing warms nothing");
+}
+
+#[test]
+fn what_a_directive_set_ends_with_its_time_or_before() {
+    let mut world = world(80, PolicySpec::Rudder);
+    let lasting = world.engine.lasting_parameters().clone();
+    let directive = |p: &mut rudder_policy::parameters::Parameters| {
+        p.posture = Posture::DemandOnly;
+        p.expires_ns = Some(1_000_000_000);
+    };
+    world.set_parameters(directive);
+    assert_eq!(world.engine.lasting_parameters(), &lasting);
+    world.engine.tick(999_999_999);
+    assert_eq!(world.engine.parameters().posture, Posture::DemandOnly);
+    world.engine.tick(1_000_000_000);
+    assert_eq!(world.engine.parameters().posture, Posture::Normal);
+    assert!(world.engine.view().links.idle_takes(Class::Prefetch), "the links know, too");
+
+    world.set_parameters(directive);
+    assert!(!world.engine.revert_parameters().events.is_empty());
+    assert_eq!(world.engine.parameters().posture, Posture::Normal);
+    assert!(world.engine.revert_parameters().events.is_empty(), "there is nothing more to take back");
+}
+
+#[test]
+fn waits_are_counted_from_asking_to_ready() {
+    let mut world = world(80, PolicySpec::Rudder);
+    world.announce(trainer(0), 0, rows(0..4));
+    world.want(trainer(0), 0);
+    assert_eq!(world.engine.statistics().wait_ns, 0);
+    while !world.in_flight.is_empty() {
+        let transfer = world.in_flight.remove(0);
+        world.now_ns += 5_000_000;
+        let outcome = Outcome::Arrived { private: vec![] };
+        world.engine.complete(transfer.id, transfer.generation, outcome, world.now_ns);
+    }
+    assert!(world.engine.statistics().wait_ns >= 5_000_000, "{:?}", world.engine.statistics());
+}
