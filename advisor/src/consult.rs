@@ -35,7 +35,7 @@ pub enum Source {
 }
 
 /// One attempt at the back end.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub took: Duration,
     /// What came, or why nothing did.
@@ -190,11 +190,9 @@ impl Consultant {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let question = self.question(report, options, vocabulary, key, left);
-            let began = Instant::now();
-            let asking = tokio::time::timeout(left, self.backend.ask(&question));
-            let result = asking.await.unwrap_or(Err(BackendError::Deadline { within: self.time_max }));
-            attempts.push(Attempt { took: began.elapsed(), result: result.clone() });
-            let reason = match result {
+            let attempt = attempt(&*self.backend, &question).await;
+            attempts.push(attempt.clone());
+            let reason = match attempt.result {
                 Ok(reply) => {
                     let answer = parse(&reply.text, asked);
                     self.refusals.clone_from(&answer.refusals);
@@ -218,6 +216,15 @@ impl Consultant {
             tokio::time::sleep_until(again.into()).await;
         }
     }
+}
+
+/// Asks once, for no longer than the question's time, and says how long it took.
+pub async fn attempt(backend: &dyn Backend, question: &Question) -> Attempt {
+    let began = Instant::now();
+    let within = question.time_max;
+    let result = tokio::time::timeout(within, backend.ask(question)).await;
+    let result = result.unwrap_or(Err(BackendError::Deadline { within }));
+    Attempt { took: began.elapsed(), result }
 }
 
 /// Leaves out what is expected to hurt.

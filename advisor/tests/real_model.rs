@@ -6,6 +6,7 @@
 mod forward;
 
 use rudder_advisor::chooser::ChooserBackend;
+use rudder_advisor::consult::attempt;
 use rudder_advisor::ollama::OllamaBackend;
 use rudder_advisor::openai::OpenAiBackend;
 use rudder_advisor::{Backend, Question};
@@ -21,7 +22,7 @@ use rudder_policy::advice::report::Reporter;
 use rudder_policy::advice::schema::Form;
 use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState, StorageState};
 use rudder_topology::{Advisor, NodeId, PartId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// States asked about, each in two orders of its options.
 const STATES: u64 = 15;
@@ -74,10 +75,9 @@ async fn ask(backend: &dyn Backend, state: &ClusterState, options: &Options) -> 
         key: Key::new(state.minibatch),
         time_max: Duration::from_secs(120),
     };
-    let began = Instant::now();
-    let reply = backend.ask(&question).await.unwrap();
-    let took = began.elapsed();
-    (parse(&reply.text, Asked { vocabulary: &vocabulary, options: &options.actions() }), took)
+    let attempt = attempt(backend, &question).await;
+    let asked = Asked { vocabulary: &vocabulary, options: &options.actions() };
+    (parse(&attempt.result.unwrap().text, asked), attempt.took)
 }
 
 /// Of the gain that the evaluator expects of the best options, the part that was chosen, per action taken.
