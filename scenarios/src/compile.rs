@@ -36,10 +36,12 @@ pub enum Mode {
     Relay,
     /// Loopback as it is.
     Plain,
+    /// No processes: the cluster is simulated.
+    Sim,
 }
 
 impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Auto, Mode::Netns, Mode::Relay, Mode::Plain];
+    pub const ALL: [Mode; 5] = [Mode::Auto, Mode::Netns, Mode::Relay, Mode::Plain, Mode::Sim];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -48,6 +50,7 @@ impl Mode {
             Mode::Netns => "netns",
             Mode::Relay => "relay",
             Mode::Plain => "plain",
+            Mode::Sim => "sim",
         }
     }
 }
@@ -59,7 +62,7 @@ impl FromStr for Mode {
         Mode::ALL
             .into_iter()
             .find(|mode| mode.name() == text)
-            .ok_or("the modes are auto, netns, relay, plain")
+            .ok_or("the modes are auto, netns, relay, plain, sim")
     }
 }
 

@@ -1,6 +1,6 @@
-//! Scenarios: a file that says what to compare, real processes that run it, and the report.
+//! Scenarios: a file that says what to compare, real processes or a simulation that run it, and the report.
 //!
-//! Reading order: arm, spec, compile, trainer, relay, run, report.
+//! Reading order: arm, spec, compile, workload, trainer, relay, run, sim, report.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,9 @@ pub mod record;
 pub mod relay;
 pub mod report;
 pub mod run;
+pub mod sim;
 pub mod spec;
 pub mod stop;
 pub use rudder_graph::trace;
 pub mod trainer;
+pub mod workload;

@@ -4,21 +4,20 @@
 //! the kernel, namespaces are removed by their guard and, after a killed runner, by the next one. Two runs at once
 //! share nothing but the imported dataset.
 //!
-//! Reading order: dataset, workload, netns, links, launch, process, files, command, once, probe, measure, machine.
+//! Reading order: dataset, netns, links, launch, process, files, command, once, probe, measure, machine.
 
 mod command;
 pub mod dataset;
-mod files;
+pub(crate) mod files;
 pub mod launch;
 mod links;
-mod machine;
+pub(crate) mod machine;
 mod measure;
 mod netns;
 mod once;
 pub mod probe;
 mod process;
 mod stale;
-mod workload;
 
 pub use links::LinkError;
 pub use once::OnceError;
@@ -31,20 +30,21 @@ use crate::relay::LinkShape;
 use crate::report::oracle::{OracleLimits, interleaving, oracle};
 use crate::report::{Circumstances, Reference, Report, bound, summarise};
 use crate::stop::Stop;
+use crate::workload::Workload;
 use dataset::{Import, PrepareError};
 use files::{Place, Places, Role};
 use indicatif::{ProgressBar, ProgressStyle};
 use links::{Kind, Links};
 use once::Stage;
 use rudder_client::dataset::Dataset;
+use rudder_graph::PartitionBook;
 use rudder_membership::keys::{Existing, KeysError, init_names};
-use rudder_topology::{Bytes, BytesPerSecond, NodeName, TableId};
+use rudder_topology::{Bytes, BytesPerSecond, Nanos, NodeName, TableId};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use workload::Workload;
 
 /// The programs that processes are started from.
 #[derive(Clone, Debug)]
@@ -81,22 +81,20 @@ pub enum RunError {
     Once { arm: &'static str, repeat: u32, source: OnceError },
     #[error("stopped on request; everything was cleaned up")]
     Stopped,
+    #[error(transparent)]
+    Simulated(#[from] crate::sim::scenario::SimulatedError),
     #[error("trainer {rank} saw another trace in {arm} than in {other}: the arms cannot be compared")]
     Traces { rank: u32, arm: &'static str, other: &'static str },
 }
 
 /// Makes a shaped namespace and removes it again; the text says why it cannot be done.
 pub fn namespaces_work() -> Result<(), String> {
-    let shape = LinkShape {
-        rate: BytesPerSecond::from_mbit(100),
-        burst: Bytes(16 << 10),
-        latency: rudder_topology::Nanos(0),
-    };
+    let shape = LinkShape { rate: BytesPerSecond::from_mbit(100), burst: Bytes(16 << 10), latency: Nanos(0) };
     netns::Netns::new(1, &shape).map(drop).map_err(|error| error.to_string())
 }
 
 /// The feature table of the report.
-const TABLE: TableId = TableId(0);
+pub(crate) const TABLE: TableId = TableId(0);
 /// tbf passes nothing larger than its burst, and a link layer packet has to fit.
 const BURST_LEAST: Bytes = Bytes(4 << 10);
 
@@ -107,8 +105,12 @@ pub fn run(
     importer: &dyn Import,
     stop: &Stop,
 ) -> Result<Report, RunError> {
+    let mode = options.mode.unwrap_or(scenario.mode);
     let dataset = dataset::prepare(scenario, &options.work, importer)?;
     let workload = Workload::sample(scenario, &dataset);
+    if mode == Mode::Sim {
+        return Ok(crate::sim::scenario::report(scenario, &dataset, &workload, stop)?);
+    }
     stale::remove_folders(&std::env::temp_dir());
     let folder = tempfile::Builder::new()
         .prefix(&stale::prefix())
@@ -120,7 +122,7 @@ pub fn run(
         latency: scenario.cluster.latency,
     };
     let nodes = (scenario.cluster.storage_nodes + scenario.cluster.compute_nodes) as usize;
-    let (links, note) = Links::new(options.mode.unwrap_or(scenario.mode), nodes, shape)?;
+    let (links, note) = Links::new(mode, nodes, shape)?;
     let places = places(scenario, &dataset, &links, folder.path())?;
     let reached = measure::reached(&links, &places, &options.binaries, stop).map_err(stopped)?;
     let runs = all(scenario, options, &places, &links, stop);
@@ -131,7 +133,14 @@ pub fn run(
     same_trace(&runs)?;
     let slots = places.cache.0 / u64::from(dataset.book().block_bytes(TABLE).unwrap_or(1).max(1));
     let oracle = oracle_row(scenario, &dataset, &workload, &runs, &reached, slots as usize);
-    let mut circumstances = circumstances(scenario, &dataset, &workload, &links, &reached, &places);
+    let facts = LinkFacts {
+        mode: links.name(),
+        bandwidth: links.shape.rate,
+        burst: links.shape.burst,
+        latency: if matches!(links.kind, Kind::Relay) { links.shape.latency } else { Nanos(0) },
+        reached: &reached,
+    };
+    let mut circumstances = circumstances(scenario, &dataset, &workload, &facts, places.cache);
     circumstances.trace_digest = runs
         .iter()
         .flat_map(|run| &run.trainers)
@@ -187,9 +196,6 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
         }
         Kind::Relay | Kind::Plain => None,
     };
-    let rows = dataset.book().rows(TABLE);
-    let remote_bytes = rows * u64::from(dataset.book().row_bytes(TABLE).unwrap_or_default());
-    let block = u64::from(dataset.book().block_bytes(TABLE).unwrap_or_default());
     let places = Places {
         nodes,
         folder: folder.to_owned(),
@@ -197,8 +203,8 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
         dataset_name: dataset.manifest().name.to_string(),
         dataset: dataset.directory().to_owned(),
         parts: dataset.book().parts() as u32,
-        cache: Bytes((remote_bytes as f64 * cluster.cache_share) as u64).max(Bytes(block)),
-        block: Bytes(block),
+        cache: cache(scenario, dataset.book()),
+        block: block(dataset.book()),
     };
     for node in 0..cluster.storage_nodes as usize {
         let directory = places.storage_directory(node);
@@ -208,6 +214,17 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
             .map_err(|source| RunError::Folder { path: link, source })?;
     }
     Ok(places)
+}
+
+/// A full block of the report's table.
+pub(crate) fn block(book: &PartitionBook) -> Bytes {
+    Bytes(u64::from(book.block_bytes(TABLE).unwrap_or_default()))
+}
+
+/// The cache of each compute node.
+pub(crate) fn cache(scenario: &Scenario, book: &PartitionBook) -> Bytes {
+    let remote_bytes = book.rows(TABLE) * u64::from(book.row_bytes(TABLE).unwrap_or_default());
+    Bytes((remote_bytes as f64 * scenario.cluster.cache_share) as u64).max(block(book))
 }
 
 /// Repeat by repeat, the bound and every arm in turn: what changes slowly on the machine meets all of them.
@@ -262,7 +279,7 @@ fn same_trace(runs: &[Run]) -> Result<(), RunError> {
 }
 
 /// `None` where the trainers are not ours, since then what they asked for is not known.
-fn oracle_row(
+pub(crate) fn oracle_row(
     scenario: &Scenario,
     dataset: &Dataset,
     workload: &Workload,
@@ -279,7 +296,8 @@ fn oracle_row(
     let wanted: Vec<Vec<_>> = order
         .into_iter()
         .map(|node| {
-            node.into_iter().filter_map(|(rank, minibatch)| workload.of(rank, minibatch).cloned()).collect()
+            let blocks = |(rank, minibatch)| workload.blocks(rank, minibatch, dataset.book());
+            node.into_iter().filter_map(blocks).collect()
         })
         .collect();
     let bound = bound(&runs.iter().filter(|run| run.arm.is_none()).collect::<Vec<_>>())?;
@@ -296,13 +314,21 @@ fn oracle_row(
     Some(oracle(&wanted, dataset.book(), &limits))
 }
 
-fn circumstances(
+/// The links, as a report tells of them.
+pub(crate) struct LinkFacts<'a> {
+    pub mode: &'a str,
+    pub bandwidth: BytesPerSecond,
+    pub burst: Bytes,
+    pub latency: Nanos,
+    pub reached: &'a [BytesPerSecond],
+}
+
+pub(crate) fn circumstances(
     scenario: &Scenario,
     dataset: &Dataset,
     workload: &Workload,
-    links: &Links,
-    reached: &[BytesPerSecond],
-    places: &Places,
+    links: &LinkFacts<'_>,
+    cache: Bytes,
 ) -> Circumstances {
     let mbit = |rate: BytesPerSecond| rate.0 as f64 * 8.0 / 1e6;
     let machine = machine::this_machine();
@@ -315,14 +341,11 @@ fn circumstances(
         core_use: "shared".to_owned(),
         memory_bytes: machine.memory_bytes,
         kernel: machine.kernel,
-        mode: links.name().to_owned(),
-        link_bandwidth_mbit: mbit(links.shape.rate),
-        link_burst_bytes: links.shape.burst.0,
-        link_reached_mbit: reached.iter().map(|&rate| mbit(rate)).collect(),
-        link_latency_ms: match links.kind {
-            Kind::Relay => links.shape.latency.0 as f64 / 1e6,
-            Kind::Netns(_) | Kind::Plain => 0.0,
-        },
+        mode: links.mode.to_owned(),
+        link_bandwidth_mbit: mbit(links.bandwidth),
+        link_burst_bytes: links.burst.0,
+        link_reached_mbit: links.reached.iter().map(|&rate| mbit(rate)).collect(),
+        link_latency_ms: links.latency.0 as f64 / 1e6,
         allreduce_bytes: scenario.trainer.allreduce.0,
         compute_ms: scenario.trainer.compute.0 as f64 / 1e6,
         compute_nodes: scenario.cluster.compute_nodes,
@@ -335,7 +358,7 @@ fn circumstances(
         edges: manifest.edges,
         row_bytes: u64::from(book.row_bytes(TABLE).unwrap_or_default()),
         rows_per_block: book.rows_per_block(TABLE).unwrap_or_default(),
-        cache_bytes: places.cache.0,
+        cache_bytes: cache.0,
         cache_share: scenario.cluster.cache_share,
         rows_per_minibatch: workload.rows_per_minibatch,
         vertex_share: workload.rows_per_minibatch / manifest.vertices.max(1) as f64,

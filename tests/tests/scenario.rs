@@ -91,6 +91,20 @@ fn the_mode_is_chosen_by_what_is_permitted() {
     check(&report(run, &json));
 }
 
+/// The whole report, from two runs of one seed.
+#[test]
+fn a_simulated_run_is_the_same_twice() {
+    let folder = TempDir::new().expect("a folder");
+    let twice = [(); 2].map(|()| {
+        let (run, json) = smoke(&folder, "sim", "sim");
+        let report = report(run, &json);
+        check(&report);
+        report
+    });
+    assert_eq!(twice[0], twice[1]);
+    assert_eq!(twice[0]["circumstances"]["mode"], "simulated");
+}
+
 /// Starts a run, ends it by `end` once its nodes are there, and waits until none of its processes is.
 fn leaves_nothing(name: &str, end: impl Fn(Child) -> Exit) {
     let folder = TempDir::new().expect("a folder");

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 #[derive(Subcommand)]
 pub enum ScenarioCommand {
-    /// Run a scenario's arms with real processes and print the comparison
+    /// Run a scenario's arms, with real processes or simulated, and print the comparison
     #[command(after_help = "Examples:
   rudder scenario run scenarios/catalog/smoke.toml
   sudo rudder scenario run scenarios/catalog/reference.toml --mode netns --html reference.html
-  rudder scenario run scenarios/catalog/starved.toml --mode relay --json starved.json")]
+  rudder scenario run scenarios/catalog/starved.toml --mode relay --json starved.json
+  rudder scenario run scenarios/catalog/starved.toml --mode sim --seed 7")]
     Run(RunArguments),
     /// Print every error of a scenario file, or that there is none
     Check { file: PathBuf },
@@ -34,6 +35,9 @@ pub struct RunArguments {
     /// Write the report as a self-contained page with plots
     #[arg(long)]
     html: Option<PathBuf>,
+    /// Of the trace and of everything drawn in a simulation, in place of the file's: plays a printed run again
+    #[arg(long)]
+    seed: Option<u64>,
     /// In place of the file's repeats
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
@@ -41,7 +45,7 @@ pub struct RunArguments {
 
 #[derive(Args)]
 struct CommonArguments {
-    /// netns (root), relay, plain or auto, in place of the file's
+    /// netns (root), relay, plain, auto, or sim (no processes), in place of the file's
     #[arg(long)]
     mode: Option<Mode>,
     /// Where imported datasets are kept (default: the user's cache folder)
@@ -88,6 +92,7 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
             for report in [&arguments.json, &arguments.html].into_iter().flatten() {
                 folder_is_there(report)?;
             }
+            scenario.seed = arguments.seed.unwrap_or(scenario.seed);
             scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats);
             let stop = Stop::on_signals().map_err(failed)?;
             let report = compare(&scenario, &arguments.common, &stop)?;
@@ -131,7 +136,11 @@ pub fn demo(arguments: &DemoArguments) -> Result<(), Failure> {
 
 fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result<Report, Failure> {
     let options = RunOptions {
-        binaries: binaries(common.node_binary.as_deref())?,
+        binaries: if common.mode.unwrap_or(scenario.mode) == Mode::Sim {
+            Binaries { rudder: PathBuf::new(), node: PathBuf::new() }
+        } else {
+            binaries(common.node_binary.as_deref())?
+        },
         mode: common.mode,
         work: common.work.clone().unwrap_or_else(work_folder),
         logs: common.logs.clone(),

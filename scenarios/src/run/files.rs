@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// What is known of every node: storage nodes first, then compute nodes. The first storage node is the scheduler.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     pub nodes: Vec<Place>,
     pub folder: PathBuf,
     pub keys: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct Places {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub name: NodeName,
     pub role: Role,
     /// As this run's files say it: what to bind before the node is up, what to dial after.
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Storage,
     Compute,
 }
@@ -48,7 +48,7 @@ impl Places {
     }
 
     /// The cluster as `reach` says that nodes are reached.
-    pub(super) fn spec(&self, scenario: &Scenario, arm: Arm, reach: &[Place]) -> ClusterSpec {
+    pub(crate) fn spec(&self, scenario: &Scenario, arm: Arm, reach: &[Place]) -> ClusterSpec {
         let nodes = reach.iter().enumerate().map(|(at, place)| self.node(scenario, arm, at, place)).collect();
         let link = LinkSpec {
             bandwidth: Some(scenario.cluster.bandwidth.spec_text()),

@@ -45,7 +45,8 @@ impl Links {
         let (kind, note) = match mode {
             Mode::Netns => (Kind::Netns(Netns::new(nodes, &shape)?), None),
             Mode::Relay => (Kind::Relay, None),
-            Mode::Plain => (Kind::Plain, None),
+            // A simulation has no links of the machine.
+            Mode::Plain | Mode::Sim => (Kind::Plain, None),
             Mode::Auto => match Netns::new(nodes, &shape) {
                 Ok(netns) => (Kind::Netns(netns), None),
                 Err(reason) => (Kind::Relay, Some(format!("links by relay: {reason}"))),

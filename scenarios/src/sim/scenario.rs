@@ -1,0 +1,161 @@
+//! A scenario file, simulated: the same cluster as the processes', from the same topology files, and the same report.
+
+use super::{Costs, Load, SimError, SimSpec, Variation};
+use crate::arm::Arm;
+use crate::compile::Scenario;
+use crate::record::Run;
+use crate::report::{Report, summarise};
+use crate::run::files::{Place, Places, Role};
+use crate::run::{LinkFacts, block, cache, circumstances, oracle_row};
+use crate::stop::Stop;
+use crate::workload::Workload;
+use indicatif::{ProgressBar, ProgressStyle};
+use rudder_client::dataset::Dataset;
+use rudder_topology::{Bytes, BytesPerSecond, NodeName};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why a scenario was not simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulatedError {
+    #[error("{arm}: {source}")]
+    Arm { arm: &'static str, source: SimError },
+    #[error("the scenario's cluster is no cluster: {reason}")]
+    Topology { reason: String },
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// Arms at once: they are independent.
+const THREADS: usize = 2;
+
+/// The cluster that a scenario's processes would be, with an arm's policy.
+pub fn spec(
+    scenario: &Scenario,
+    dataset: &Dataset,
+    arm: Arm,
+    cache: Bytes,
+) -> Result<SimSpec, SimulatedError> {
+    let topology = |reason: String| SimulatedError::Topology { reason };
+    let places = places(scenario, dataset, cache);
+    let text = places.spec(scenario, arm, &places.nodes).to_toml().map_err(|e| topology(e.to_string()))?;
+    let cluster = rudder_topology::compile(&text, Path::new("simulated.toml"))
+        .map_err(|errors| topology(errors.to_string()))?;
+    let Some(found) = cluster.datasets.first() else { return Err(topology("it has no dataset".to_owned())) };
+    let load = Load {
+        trainers_per_node: scenario.cluster.trainers_per_node,
+        window: scenario.trainer.window,
+        minibatches: u64::from(scenario.trainer.minibatches),
+        compute: scenario.trainer.compute,
+        variation: Variation::default(),
+        allreduce: scenario.trainer.allreduce,
+    };
+    let of_arm = |source| SimulatedError::Arm { arm: arm.name(), source };
+    let mut spec =
+        SimSpec::of_cluster(&cluster, found, dataset.book().clone(), load, scenario.seed).map_err(of_arm)?;
+    spec.latency = scenario.cluster.latency;
+    Ok(spec)
+}
+
+/// Nodes as the runner names them; nobody binds their addresses.
+fn places(scenario: &Scenario, dataset: &Dataset, cache: Bytes) -> Places {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    let storage = (0..scenario.cluster.storage_nodes).map(|n| (format!("s{n}"), Role::Storage));
+    let compute = (0..scenario.cluster.compute_nodes).map(|n| (format!("c{n}"), Role::Compute));
+    let place = |(name, role)| Place {
+        name: NodeName::new(name).expect("letters and digits"),
+        role,
+        control: nowhere,
+        data: nowhere,
+    };
+    Places {
+        nodes: storage.chain(compute).map(place).collect(),
+        folder: "simulated".into(),
+        keys: None,
+        dataset_name: dataset.manifest().name.to_string(),
+        dataset: dataset.directory().to_owned(),
+        parts: dataset.book().parts() as u32,
+        cache,
+        block: block(dataset.book()),
+    }
+}
+
+/// Simulates the bound and every arm, once each: the same seed gives the same run.
+pub fn report(
+    scenario: &Scenario,
+    dataset: &Dataset,
+    workload: &Workload,
+    stop: &Stop,
+) -> Result<Report, SimulatedError> {
+    let cache = cache(scenario, dataset.book());
+    let runs = runs(scenario, dataset, workload, cache, stop)?;
+    let reached =
+        [BytesPerSecond((scenario.cluster.bandwidth.0 as f64 / Costs::default().wire_factor) as u64)];
+    let slots = cache.0 / block(dataset.book()).0.max(1);
+    let oracle = oracle_row(scenario, dataset, workload, &runs, &reached, slots as usize);
+    let facts = LinkFacts {
+        mode: "simulated",
+        bandwidth: scenario.cluster.bandwidth,
+        burst: Bytes(0),
+        latency: scenario.cluster.latency,
+        reached: &reached,
+    };
+    let mut circumstances = circumstances(scenario, dataset, workload, &facts, cache);
+    circumstances.trace_digest = workload.digest(rudder_topology::TrainerRank(0));
+    circumstances.notes.push(format!(
+        "simulated: no processes, actors or feature bytes; the same policies, in virtual time; seed {} (--seed {} plays it again)",
+        scenario.seed, scenario.seed
+    ));
+    let names = (scenario.name.clone(), dataset.manifest().name.to_string());
+    Ok(summarise(names, &runs, &scenario.arms, oracle, circumstances))
+}
+
+/// The runs of the bound and all arms, in this order.
+pub fn runs(
+    scenario: &Scenario,
+    dataset: &Dataset,
+    workload: &Workload,
+    cache: Bytes,
+    stop: &Stop,
+) -> Result<Vec<Run>, SimulatedError> {
+    let arms: Vec<Option<Arm>> =
+        std::iter::once(None).chain(scenario.arms.iter().copied().map(Some)).collect();
+    let steps = u64::from(scenario.trainers()) * u64::from(scenario.trainer.minibatches);
+    let bar = ProgressBar::new(steps * arms.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {elapsed}/{duration}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_prefix(scenario.name.clone());
+    let next = AtomicUsize::new(0);
+    let one = |arm: Option<Arm>| {
+        if stop.is_raised() {
+            return Err(SimulatedError::Stopped);
+        }
+        let spec = spec(scenario, dataset, arm.unwrap_or(Arm::None), cache)?;
+        let mut on_step = |_: &_| bar.inc(1);
+        let name = arm.map_or("bound", Arm::name);
+        let mut run = super::run_watched(&spec, arm, workload, &mut on_step, None)
+            .map_err(|source| SimulatedError::Arm { arm: name, source })?;
+        for trainer in run.trainers.iter_mut().filter(|_| arm.is_some()) {
+            trainer.trace_digest = workload.digest(trainer.rank);
+        }
+        Ok(run)
+    };
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&arm) = arms.get(at) else { return done };
+            done.push((at, one(arm)));
+        }
+    };
+    let mut done: Vec<(usize, Result<Run, SimulatedError>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a simulation does not panic")).collect()
+    });
+    bar.finish_and_clear();
+    done.sort_by_key(|&(at, _)| at);
+    done.into_iter().map(|(_, run)| run).collect()
+}
