@@ -1,7 +1,7 @@
 //! The engine: all facts of one dataset on one compute node, and the stages of the fast loop as functions.
 //!
 //! ```text
-//! announce, want, release, connect, disconnect   predictor's side: facts about trainers   -> Reaction
+//! announce, foresee, want, release, connect, ... predictor's side: facts about trainers   -> Reaction
 //! plan                                           planner: events -> steps                 -> Proposal
 //! validate                                       validator: steps -> accepted and applied -> Verdicts
 //! complete, link_up, link_down, tick             mover's side: facts about transfers      -> Reaction
@@ -27,9 +27,11 @@ use std::sync::Arc;
 mod announce;
 mod apply;
 mod complete;
+mod foresee;
 mod pieces;
 
 pub use announce::local_mapping;
+pub use foresee::{ForeseeRefusal, ReplayAlarm};
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -61,6 +63,7 @@ pub struct Engine {
     pieces: Vec<pieces::Progress>,
     /// Events that the policy gets with the next ones.
     unseen: Vec<Event>,
+    foresight: foresee::Foresight,
 }
 
 /// Rounds of plan and validate that one call of [`Engine::settle`] may take.
@@ -86,6 +89,7 @@ impl Engine {
             credits: config.credits,
             pieces: vec![],
             unseen: vec![],
+            foresight: foresee::Foresight::default(),
         })
     }
 

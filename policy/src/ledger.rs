@@ -9,6 +9,14 @@ pub struct Statistics {
     pub minibatches_released: u64,
     /// Nanoseconds that trainers waited between asking for a minibatch and its being ready, all trainers together.
     pub wait_ns: u64,
+    /// Minibatches that a replay of their trainer's sampler put into the window.
+    pub minibatches_foreseen: u64,
+    /// Of these, minibatches that the trainer announced just so.
+    pub foreseen_confirmed: u64,
+    /// Times that a trainer announced something else than its sampler's replay.
+    pub replay_alarms: u64,
+    /// Processor time that sampling ahead cost, in nanoseconds.
+    pub replay_cpu_ns: u64,
     /// Distinct remote rows of minibatches, counted when their trainer began to wait for them.
     pub rows_wanted: u64,
     /// Of these, rows that could be read at that moment.
@@ -43,6 +51,10 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.minibatches_announced += other.minibatches_announced;
         self.minibatches_released += other.minibatches_released;
         self.wait_ns += other.wait_ns;
+        self.minibatches_foreseen += other.minibatches_foreseen;
+        self.foreseen_confirmed += other.foreseen_confirmed;
+        self.replay_alarms += other.replay_alarms;
+        self.replay_cpu_ns += other.replay_cpu_ns;
         self.rows_wanted += other.rows_wanted;
         self.rows_resident += other.rows_resident;
         self.distinct_bytes_wanted += other.distinct_bytes_wanted;

@@ -28,6 +28,7 @@ pub mod advice;
 pub mod oracle;
 pub mod pacing;
 pub mod queue;
+pub mod replay;
 pub mod restart;
 
 #[doc(hidden)]

@@ -65,6 +65,13 @@ pub struct Parameters {
     pub warm: Vec<BlockRange>,
     /// Minibatches after which a block's recorded use counts half.
     pub half_life_minibatches: f32,
+    /// Minibatches of a trainer, counted as above, for which blocks are evicted ahead of use, by arms that know next
+    /// uses. Those beyond take free slots only: evicting for them would cost more fetches than it saves waiting, since
+    /// better victims will have been used for the last time before their turn. Raise it where a link's latency is more
+    /// than two steps.
+    pub near_minibatches: u32,
+    /// Memory for minibatches that are foreseen and not announced, all trainers of the node together.
+    pub foreseen_bytes_max: u64,
 }
 
 impl Default for Parameters {
@@ -79,6 +86,8 @@ impl Default for Parameters {
             job_horizons: BTreeMap::new(),
             warm: vec![],
             half_life_minibatches: 128.0,
+            near_minibatches: 3,
+            foreseen_bytes_max: 64 << 20,
         }
     }
 }

@@ -28,6 +28,8 @@ impl fmt::Display for TrainerId {
 pub enum Event {
     /// A minibatch entered the window.
     Announced(EntryId),
+    /// A minibatch entered the window that its trainer is going to announce.
+    Foreseen(EntryId),
     /// Its trainer waits for it.
     Wanted(EntryId),
     /// Rows became resident.

@@ -125,6 +125,11 @@ impl World {
         self.react(reaction);
     }
 
+    /// Plans, validates and carries out what follows from a stage.
+    pub fn carry_out(&mut self, reaction: Reaction) {
+        self.react(reaction);
+    }
+
     fn react(&mut self, reaction: Reaction) {
         self.now_ns += 1_000_000;
         for command in self.engine.settle(reaction, self.now_ns) {

@@ -49,6 +49,11 @@ pub trait Policy: Send {
     /// Takes in what happened and says what to do next. Deterministic: the same calls give the same steps.
     fn on(&mut self, events: &[Event], now_ns: u64, view: &View) -> Vec<Step>;
 
+    /// Whether it makes use of minibatches that are foreseen and not announced. For others there are none.
+    fn foresees(&self) -> bool {
+        false
+    }
+
     /// Forgets its orders and makes them anew from the facts, after a panic.
     fn rebuild(&mut self, view: &View);
 

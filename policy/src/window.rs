@@ -24,6 +24,8 @@ pub struct EntryId {
 /// How far a minibatch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// A replay of the trainer's sampler says that it will come: it can be prefetched, and nothing else.
+    Foreseen,
     Announced,
     /// Every block is pinned or has a pinned slot to arrive in.
     Reserved,
@@ -82,8 +84,10 @@ pub struct Entry {
 
 #[derive(Clone, Debug, Default)]
 struct Trainer {
-    /// Unreleased, oldest first.
+    /// Unreleased, oldest first; those that are only foreseen come after all that are announced.
     queue: VecDeque<u32>,
+    /// How many of the queue are only foreseen.
+    foreseen: usize,
     last_minibatch: Option<MinibatchId>,
     step_ns: Option<f64>,
     last_release_ns: Option<u64>,
@@ -156,7 +160,7 @@ impl Window {
         Some(EntryId { index, serial: entry.serial })
     }
 
-    /// The minibatch of a trainer, if it is announced and not released.
+    /// The minibatch of a trainer, if it is announced (or foreseen) and not released.
     #[must_use]
     pub fn find(&self, trainer: TrainerId, minibatch: MinibatchId) -> Option<EntryId> {
         let queue = &self.trainers.get(&trainer)?.queue;
@@ -176,12 +180,20 @@ impl Window {
         queue.into_iter().flatten().filter_map(|&index| self.id_of(index))
     }
 
-    /// Number of a trainer's unreleased minibatches.
+    /// Number of a trainer's announced, unreleased minibatches.
     #[must_use]
     pub fn queued(&self, trainer: TrainerId) -> usize {
-        self.trainers.get(&trainer).map_or(0, |t| t.queue.len())
+        self.trainers.get(&trainer).map_or(0, |t| t.queue.len() - t.foreseen)
     }
 
+    /// A trainer's minibatches that are foreseen and not announced, soonest first.
+    pub fn foreseen(&self, trainer: TrainerId) -> impl Iterator<Item = EntryId> {
+        let trainer = self.trainers.get(&trainer);
+        let queue = trainer.into_iter().flat_map(|t| t.queue.iter().skip(t.queue.len() - t.foreseen));
+        queue.filter_map(|&index| self.id_of(index))
+    }
+
+    /// The last minibatch that the trainer announced.
     #[must_use]
     pub fn last_minibatch(&self, trainer: TrainerId) -> Option<MinibatchId> {
         self.trainers.get(&trainer)?.last_minibatch
@@ -289,7 +301,7 @@ impl Window {
         self.trainers.contains_key(&trainer)
     }
 
-    /// Adds a minibatch to the end of its trainer's queue.
+    /// Adds a minibatch to the end of its trainer's queue. What is announced must not follow what is only foreseen.
     pub(crate) fn push(&mut self, mut entry: Entry) -> EntryId {
         self.serial = self.serial.wrapping_add(1);
         entry.serial = self.serial;
@@ -312,9 +324,26 @@ impl Window {
         }
         let trainer = self.trainers.entry(entry.trainer).or_default();
         trainer.queue.push_back(index);
-        trainer.last_minibatch = Some(entry.minibatch);
+        if entry.phase == Phase::Foreseen {
+            trainer.foreseen += 1;
+        } else {
+            debug_assert_eq!(trainer.foreseen, 0);
+            trainer.last_minibatch = Some(entry.minibatch);
+        }
         self.entries[index as usize] = Some(entry);
         EntryId { index, serial: self.serial }
+    }
+
+    /// The trainer announced the minibatch that was foreseen next: from here on it is like any other.
+    pub(crate) fn confirm(&mut self, id: EntryId, tables: Vec<(TableId, Vec<RowPlace>)>) {
+        let Some(entry) = self.entry_mut(id).filter(|entry| entry.phase == Phase::Foreseen) else { return };
+        entry.phase = Phase::Announced;
+        entry.tables = tables;
+        let (trainer, minibatch) = (entry.trainer, entry.minibatch);
+        if let Some(trainer) = self.trainers.get_mut(&trainer) {
+            trainer.foreseen -= 1;
+            trainer.last_minibatch = Some(minibatch);
+        }
     }
 
     /// Takes a minibatch out. `released_ns` is when its trainer gave it back; `None` if the trainer is gone.
@@ -327,6 +356,7 @@ impl Window {
         }
         if let Some(trainer) = self.trainers.get_mut(&entry.trainer) {
             trainer.queue.retain(|&index| index != id.index);
+            trainer.foreseen -= usize::from(entry.phase == Phase::Foreseen);
             if let Some(now) = released_ns {
                 trainer.note_release(now);
             }

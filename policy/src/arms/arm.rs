@@ -62,6 +62,8 @@ struct Candidate {
     rank: u32,
     ahead: u32,
     class: Class,
+    /// So far ahead that no block goes for it: better ones will have been used for the last time before its turn.
+    far: bool,
 }
 
 impl<O: Order> Arm<O> {
@@ -89,6 +91,8 @@ impl<O: Order> Arm<O> {
                     self.order.announced(&entry.blocks, view);
                 }
             }
+            // It is not used yet; the window shows the order whose turn it is.
+            Event::Foreseen(_) => {}
             Event::Released { entry, blocks } => self.released(*entry, blocks, view, steps),
             Event::Arrived(rows) => self.order.arrived(rows, view),
             Event::Failed(rows) => {
@@ -164,13 +168,14 @@ impl<O: Order> Arm<O> {
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
             let wanted = entry.wanted_ns.is_some();
-            let open = matches!(entry.phase, Phase::Announced | Phase::Reserved);
+            let open = matches!(entry.phase, Phase::Foreseen | Phase::Announced | Phase::Reserved);
             let job = view.parameters.job_horizons.get(&forecast.trainer.job);
             let horizon = job.map_or(horizon, |&own| own.min(horizon));
             if open && (wanted || forecast.ahead < horizon) {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
-                candidates.push(Candidate { id, rank, ahead, class });
+                let far = self.order.foresees() && !wanted && ahead >= view.parameters.near_minibatches;
+                candidates.push(Candidate { id, rank, ahead, class, far });
             }
         }
         candidates
@@ -181,10 +186,15 @@ impl<O: Order> Arm<O> {
         self.ranks = Ranks::new(&forecasts);
         let candidates = self.candidates(&forecasts, view);
         let reserved = self.plan_reservations(&candidates, view, steps);
+        let mut room_for_far = true;
         for candidate in &candidates {
+            if candidate.far && !room_for_far {
+                continue;
+            }
             let pinned = reserved.contains(&candidate.id)
                 || view.window.entry(candidate.id).is_some_and(|entry| entry.phase == Phase::Reserved);
-            self.plan_fetches(*candidate, pinned, &reserved, view, steps);
+            let complete = self.plan_fetches(*candidate, pinned, &reserved, view, steps);
+            room_for_far &= complete || !candidate.far;
             if self.budget.is_spent() {
                 return;
             }
@@ -233,7 +243,7 @@ impl<O: Order> Arm<O> {
         }
     }
 
-    /// Fetches what a minibatch lacks, as far as permits and slots go.
+    /// Fetches what a minibatch lacks, as far as permits and slots go; `false` if not all of it.
     fn plan_fetches(
         &mut self,
         candidate: Candidate,
@@ -241,8 +251,9 @@ impl<O: Order> Arm<O> {
         reserved: &[EntryId],
         view: &View,
         steps: &mut Vec<Step>,
-    ) {
-        let Some(entry) = view.window.entry(candidate.id) else { return };
+    ) -> bool {
+        let Some(entry) = view.window.entry(candidate.id) else { return true };
+        let mut complete = true;
         let starts = || entry.segments.iter().map(|segment| segment.start).collect();
         let mut cursors = self.cursors.remove(&candidate.id).unwrap_or_else(starts);
         let origin = if candidate.class == Class::Demand { Origin::Demand } else { Origin::Forecast };
@@ -258,6 +269,7 @@ impl<O: Order> Arm<O> {
                     let Some(source) =
                         self.budget.replica(segment.part, rows.block, (bytes, candidate.class), view)
                     else {
+                        complete = false;
                         break;
                     };
                     let mut evict = None;
@@ -267,6 +279,7 @@ impl<O: Order> Arm<O> {
                     {
                         evict = self.one_victim(candidate, segment.table, reserved, view);
                         if evict.is_none() {
+                            complete = false;
                             break;
                         }
                     }
@@ -280,6 +293,7 @@ impl<O: Order> Arm<O> {
         self.restore_aside(view);
         fetches.finish(steps);
         self.cursors.insert(candidate.id, cursors);
+        complete
     }
 
     /// A block to evict for a prefetch: nothing that is needed as soon as what comes in.
@@ -290,6 +304,9 @@ impl<O: Order> Arm<O> {
         reserved: &[EntryId],
         view: &View,
     ) -> Option<BlockId> {
+        if candidate.far {
+            return None;
+        }
         let victim = self.victim(table, candidate.rank, reserved, view)?;
         if view.window.uses(victim).any(|user| self.ranks.rank(user.entry) <= candidate.rank) {
             self.aside.push(victim);
@@ -311,6 +328,10 @@ impl<O: Order> Policy for Arm<O> {
         }
         self.plan(view, &mut steps);
         steps
+    }
+
+    fn foresees(&self) -> bool {
+        self.order.foresees()
     }
 
     fn rebuild(&mut self, view: &View) {

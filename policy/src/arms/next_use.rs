@@ -246,6 +246,10 @@ impl Order for NextUse {
         self.list(block, view);
     }
 
+    fn foresees(&self) -> bool {
+        true
+    }
+
     fn rebuild(&mut self, view: &View) {
         let empty = |_| Table { steps: Steps { first: 0, queues: VecDeque::new() }, entries: vec![] };
         self.tables = (0..self.tables.len()).map(empty).collect();

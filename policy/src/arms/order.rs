@@ -40,6 +40,11 @@ pub(super) trait Order: Send {
     /// first where the order has no better place for it.
     fn restore(&mut self, block: BlockId, view: &View);
 
+    /// Whether next uses decide, so that foreseen ones help.
+    fn foresees(&self) -> bool {
+        false
+    }
+
     /// Starts anew from the facts, after a panic.
     fn rebuild(&mut self, view: &View);
 

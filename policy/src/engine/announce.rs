@@ -14,6 +14,13 @@ pub fn local_mapping(parts: usize, table: TableId, part: PartId) -> u16 {
     LOCAL_MAPPINGS + table.0 * parts as u16 + part.0
 }
 
+/// The blocks that rows of tables lie in.
+pub(super) struct Layout {
+    pub blocks: Vec<rudder_graph::BlockRows>,
+    pub segments: Vec<Segment>,
+    pub tables: Vec<(TableId, Vec<RowPlace>)>,
+}
+
 impl Engine {
     /// A trainer came. Coming twice changes nothing.
     pub fn connect(&mut self, trainer: TrainerId) {
@@ -22,11 +29,13 @@ impl Engine {
 
     /// A trainer is gone: its window and all of its pins go at once.
     pub fn disconnect(&mut self, trainer: TrainerId) -> Reaction {
-        let queue: Vec<_> = self.facts.window.queue(trainer).collect();
         let mut events = vec![];
+        self.drop_foreseen(trainer, &mut events);
+        let queue: Vec<_> = self.facts.window.queue(trainer).collect();
         for id in queue.into_iter().rev() {
             events.extend(self.drop_entry(id, None));
         }
+        self.foresight.forget(trainer);
         self.facts.window.disconnect(trainer);
         Reaction { events, commands: vec![] }
     }
@@ -47,6 +56,39 @@ impl Engine {
         if self.facts.window.queued(trainer) >= self.credits as usize {
             return Err(AnnounceRefusal::NoCredit);
         }
+        let layout = self.lay_out(tables)?;
+        self.statistics.minibatches_announced += 1;
+        let mut events = vec![];
+        let confirmed = self.confirm(trainer, minibatch, tables, &mut events);
+        let id = match confirmed {
+            Some(id) => {
+                self.facts.window.confirm(id, layout.tables);
+                id
+            }
+            None => self.enter(trainer, minibatch, Phase::Announced, layout),
+        };
+        events.push(Event::Announced(id));
+        Ok(Reaction { events, commands: vec![] })
+    }
+
+    /// A minibatch enters the window.
+    pub(super) fn enter(
+        &mut self,
+        trainer: TrainerId,
+        minibatch: MinibatchId,
+        phase: Phase,
+        layout: Layout,
+    ) -> EntryId {
+        let Layout { blocks, segments, tables } = layout;
+        let mut entry = Entry::new(trainer, minibatch, blocks, segments, tables);
+        entry.phase = phase;
+        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.facts.cache.valid(rows.block) != 0;
+        entry.missing = entry.blocks.iter().filter(absent).count() as u32;
+        self.facts.window.push(entry)
+    }
+
+    /// From rows of tables to blocks.
+    pub(super) fn lay_out(&mut self, tables: &[(TableId, Vec<u32>)]) -> Result<Layout, AnnounceRefusal> {
         let mut order: Vec<usize> = (0..tables.len()).collect();
         order.sort_by_key(|&i| tables[i].0);
         if let Some(pair) = order.windows(2).find(|pair| tables[pair[0]].0 == tables[pair[1]].0) {
@@ -63,12 +105,7 @@ impl Engine {
             places[i] = self.split(*table, &demand, &mut blocks, &mut segments);
         }
         let tables = tables.iter().map(|(table, _)| *table).zip(places).collect();
-        let mut entry = Entry::new(trainer, minibatch, blocks, segments, tables);
-        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.facts.cache.valid(rows.block) != 0;
-        entry.missing = entry.blocks.iter().filter(absent).count() as u32;
-        let id = self.facts.window.push(entry);
-        self.statistics.minibatches_announced += 1;
-        Ok(Reaction { events: vec![Event::Announced(id)], commands: vec![] })
+        Ok(Layout { blocks, segments, tables })
     }
 
     /// Divides a table's demand into remote segments, appended to `blocks`, and rows that are read in place.
@@ -108,9 +145,15 @@ impl Engine {
         demand.places.iter().map(place).collect()
     }
 
+    /// The minibatch, if its trainer announced it.
+    fn announced(&self, trainer: TrainerId, minibatch: MinibatchId) -> Option<EntryId> {
+        let id = self.facts.window.find(trainer, minibatch)?;
+        self.facts.window.entry(id).is_some_and(|entry| entry.phase != Phase::Foreseen).then_some(id)
+    }
+
     /// The trainer waits for a minibatch. `None`: it was not announced.
     pub fn want(&mut self, trainer: TrainerId, minibatch: MinibatchId, now_ns: u64) -> Option<Reaction> {
-        let id = self.facts.window.find(trainer, minibatch)?;
+        let id = self.announced(trainer, minibatch)?;
         let entry = self.facts.window.entry_mut(id)?;
         if entry.wanted_ns.is_some() {
             return Some(Reaction::default());
@@ -132,14 +175,14 @@ impl Engine {
 
     /// The trainer gives a minibatch back. `None`: it was not announced.
     pub fn release(&mut self, trainer: TrainerId, minibatch: MinibatchId, now_ns: u64) -> Option<Reaction> {
-        let id = self.facts.window.find(trainer, minibatch)?;
+        let id = self.announced(trainer, minibatch)?;
         let events = self.drop_entry(id, Some(now_ns));
         self.statistics.minibatches_released += 1;
         Some(Reaction { events, commands: vec![] })
     }
 
     /// Takes a minibatch out of the window and drops its pins.
-    fn drop_entry(&mut self, id: EntryId, released_ns: Option<u64>) -> Vec<Event> {
+    pub(super) fn drop_entry(&mut self, id: EntryId, released_ns: Option<u64>) -> Vec<Event> {
         let Some(entry) = self.facts.window.remove(id, released_ns) else { return vec![] };
         if matches!(entry.phase, Phase::Reserved | Phase::Ready) {
             for segment in &entry.segments {

@@ -119,7 +119,7 @@ impl Engine {
         let Some(entry) = self.facts.window.entry_mut(id) else { return };
         let former = std::mem::replace(&mut entry.phase, Phase::Failed);
         let served = former == Phase::Ready || (former == Phase::Bypass && !under_way);
-        if served || former == Phase::Failed {
+        if served || matches!(former, Phase::Failed | Phase::Foreseen) {
             entry.phase = former;
             return;
         }

@@ -1,0 +1,72 @@
+//! What looking further ahead is worth, on graphs that ship.
+
+mod harness;
+
+use harness::{Graph, Setup, blocks, run};
+use rudder_graph::trace::TraceSpec;
+use rudder_policy::oracle;
+use rudder_policy::parameters::Parameters;
+use rudder_topology::{PolicySpec, TrainerRank};
+
+fn setup(policy: PolicySpec, slots: u64) -> Setup {
+    Setup {
+        policy,
+        slots,
+        window: 0,
+        replay: false,
+        minibatches: 605,
+        spec: TraceSpec { seed: 1, rank: TrainerRank(0), world: 2, seeds: 32, fanout: vec![10, 5] },
+        bandwidth: 2_500_000,
+        compute_ns: 20_000_000,
+        parameters: Parameters::default(),
+    }
+}
+
+/// Rows that have to move at least, with a cache of so many slots.
+fn least(graph: &Graph, setup: &Setup) -> u64 {
+    let trace = blocks(graph, &setup.spec, setup.minibatches);
+    oracle::belady(&trace, setup.slots as usize).iter().flatten().map(|rows| u64::from(rows.rows())).sum()
+}
+
+/// One graph, a whole epoch of one of two trainers.
+#[test]
+fn a_replay_of_an_epoch_moves_little_more_than_perfect_knowledge() {
+    let graph = Graph::shipped("debian");
+    for share in [20, 4] {
+        let demand = setup(PolicySpec::Rudder, graph.csc().vertices() / share);
+        let least = least(&graph, &demand);
+        let replay = Setup { replay: true, ..demand.clone() };
+        let (replayed, demanded) = (run(&graph, &replay), run(&graph, &demand));
+        let moved = replayed.rows_moved();
+        assert!(moved >= least, "nothing moves less than the bound: {moved} {least}");
+        assert!(moved as f64 <= 1.05 * least as f64, "1/{share}: {moved} rows moved, {least} are the least");
+        assert!(moved < demanded.rows_moved(), "foreseeing moves less than not to: {moved}");
+        let wait = (replayed.wait_ns, demanded.wait_ns);
+        assert!(wait.0 * 10 < wait.1, "links that could keep up do: {wait:?}");
+        let statistics = replayed.statistics;
+        assert_eq!(statistics.foreseen_confirmed, replay.minibatches);
+        assert_eq!((statistics.replay_alarms, statistics.rows_demand), (0, 0));
+        assert_eq!(run(&graph, &replay).statistics, statistics, "the same run twice");
+    }
+}
+
+#[test]
+fn a_little_memory_for_what_is_foreseen_is_better_than_none() {
+    let graph = Graph::shipped("debian");
+    let demand = setup(PolicySpec::Rudder, graph.csc().vertices() / 10);
+    let parameters = Parameters { foreseen_bytes_max: 200_000, ..Parameters::default() };
+    let some = Setup { replay: true, parameters, ..demand.clone() };
+    let (some, none) = (run(&graph, &some), run(&graph, &demand));
+    assert!(some.wait_ns < none.wait_ns);
+    assert!(some.rows_moved() <= none.rows_moved() * 101 / 100, "{some:?} {none:?}");
+}
+
+#[test]
+fn arms_that_make_no_use_of_it_are_not_given_a_replay() {
+    let graph = Graph::shipped("cora");
+    let lru = setup(PolicySpec::Lru, 500);
+    let lru = Setup { minibatches: 30, ..lru };
+    let replayed = run(&graph, &Setup { replay: true, ..lru.clone() });
+    assert_eq!(replayed.statistics, run(&graph, &lru).statistics);
+    assert_eq!(replayed.statistics.minibatches_foreseen, 0);
+}
