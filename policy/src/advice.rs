@@ -4,12 +4,16 @@
 //! parser lets through, it acts by a new [`crate::parameters::Parameters`], and a trial takes back what hurts. The
 //! fast loop never waits for any of it.
 //!
-//! Reading order: state (what observers measured), labels (how nodes are called), trigger and coalesce (when to ask),
+//! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger and coalesce (when to ask),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
-//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good).
+//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good);
+//! slow_loop (all of it, in order).
 
 pub mod labels;
 pub mod state;
+
+pub mod observe;
+pub mod sample;
 
 pub mod coalesce;
 pub mod trigger;
@@ -32,3 +36,5 @@ pub mod retry;
 pub mod reuse;
 
 pub mod trial;
+
+pub mod slow_loop;

@@ -21,7 +21,8 @@ use crate::view::{Facts, Policy, View};
 use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_graph::demand::DemandMapper;
-use rudder_topology::{Bytes, Limits, LinkCost, NodeId, PolicySpec};
+use rudder_topology::{Bytes, JobId, Limits, LinkCost, NodeId, PolicySpec};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 mod announce;
@@ -29,6 +30,7 @@ mod apply;
 mod complete;
 mod foresee;
 mod pieces;
+mod sample;
 
 pub use announce::local_mapping;
 pub use foresee::{ForeseeRefusal, ReplayAlarm};
@@ -57,6 +59,8 @@ pub struct Engine {
     former_parameters: Option<Parameters>,
     policy: Box<dyn Policy>,
     statistics: Statistics,
+    /// Nanoseconds that each job's trainers waited.
+    job_waits_ns: BTreeMap<JobId, u64>,
     limits: Limits,
     credits: u32,
     /// Minibatches that pass by the cache, with the next block of each.
@@ -85,6 +89,7 @@ impl Engine {
             mapper: DemandMapper::default(),
             former_parameters: None,
             statistics: Statistics::default(),
+            job_waits_ns: BTreeMap::new(),
             limits: config.limits,
             credits: config.credits,
             pieces: vec![],
@@ -130,7 +135,9 @@ impl Engine {
             let entry =
                 self.facts.window.find(*trainer, *minibatch).and_then(|id| self.facts.window.entry(id));
             if let Some(wanted_ns) = entry.and_then(|entry| entry.wanted_ns) {
-                self.statistics.wait_ns += now_ns.saturating_sub(wanted_ns);
+                let waited = now_ns.saturating_sub(wanted_ns);
+                self.statistics.wait_ns += waited;
+                *self.job_waits_ns.entry(trainer.job).or_default() += waited;
             }
         }
     }

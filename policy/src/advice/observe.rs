@@ -1,0 +1,339 @@
+//! From nodes' samples to the state of the cluster.
+
+use super::sample::{ComputeSample, LinkSample};
+use super::state::{ClusterState, ComputeState, Group, JobState, LinkState, StorageState};
+use rudder_topology::{BytesPerSecond, Cluster, NodeId};
+use std::collections::BTreeMap;
+
+/// A link with so much of its permits out is full: what it carries then is what it can.
+const FULL: f32 = 0.75;
+/// Weight of a new distribution in the usual one.
+const USUAL_WEIGHT: f32 = 0.05;
+/// Weight of a new rate of a full link.
+const RATE_WEIGHT: f32 = 0.5;
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+struct Known {
+    at_ns: u64,
+    sample: ComputeSample,
+    state: ComputeState,
+    links: Vec<LinkState>,
+    usual: BTreeMap<Group, f32>,
+}
+
+/// Keeps the last sample of each compute node, and what two in a row say.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Stated rate of each link, storage node first.
+    rates: BTreeMap<(NodeId, NodeId), BytesPerSecond>,
+    /// Storage nodes and how much of their parts others store as well.
+    storage: BTreeMap<NodeId, f32>,
+    nodes: BTreeMap<NodeId, Known>,
+}
+
+impl Observed {
+    #[must_use]
+    pub fn new(cluster: &Cluster) -> Self {
+        let with = |role: fn(&rudder_topology::Node) -> bool| {
+            cluster.nodes.iter().filter(move |node| role(node)).map(|node| node.id)
+        };
+        let mut rates = BTreeMap::new();
+        for storage in with(|node| node.roles.storage) {
+            for compute in with(|node| node.roles.compute) {
+                if let Some(cost) = cluster.link_cost(storage, compute) {
+                    rates.insert((storage, compute), cost.bandwidth);
+                }
+            }
+        }
+        let parts = || cluster.datasets.iter().flat_map(|dataset| &dataset.replicas);
+        let replicated = |node| {
+            let own = parts().filter(|replicas| replicas.contains(&node)).count();
+            let more = parts().filter(|replicas| replicas.contains(&node) && replicas.len() > 1).count();
+            more as f32 / own.max(1) as f32
+        };
+        let storage = with(|node| node.roles.storage).map(|node| (node, replicated(node))).collect();
+        Observed { rates, storage, nodes: BTreeMap::new() }
+    }
+
+    /// Takes in a sample that a node made when its own clock said so. The first of an incarnation says nothing yet.
+    pub fn take(&mut self, node: NodeId, at_ns: u64, sample: ComputeSample) {
+        let known = self.nodes.remove(&node);
+        let passed_ns = known.as_ref().map_or(0, |known| at_ns.saturating_sub(known.at_ns));
+        let grew = known.as_ref().is_some_and(|known| grew(&known.sample, &sample));
+        let (mut state, mut links, mut usual) = known.as_ref().map_or_else(
+            || (unknown(node), vec![], BTreeMap::new()),
+            |known| (known.state.clone(), known.links.clone(), known.usual.clone()),
+        );
+        if let Some(before) = known.as_ref().filter(|_| grew && passed_ns > 0) {
+            state = compute(node, &before.sample, &sample, passed_ns);
+            state.drift = drift(&mut usual, &sample);
+            let rate = |link: &LinkSample| self.rates.get(&(link.storage, node)).copied();
+            let measured = sample.links.iter().filter_map(|link| {
+                let former = links.iter().find(|former| former.storage == link.storage);
+                Some(link_state(node, link, &before.sample, former, rate(link)?, passed_ns))
+            });
+            links = measured.collect();
+        }
+        self.nodes.insert(node, Known { at_ns, sample, state, links, usual });
+    }
+
+    /// A node that is gone says nothing any more.
+    pub fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    /// The cluster as the last samples show it.
+    #[must_use]
+    pub fn state(&self, now_ns: u64) -> ClusterState {
+        let compute: Vec<_> = self.nodes.values().map(|known| known.state.clone()).collect();
+        let links: Vec<_> = self.nodes.values().flat_map(|known| known.links.iter().copied()).collect();
+        let storage =
+            self.storage.iter().map(|(&node, &replicated)| self.storage_state(node, replicated, &links));
+        ClusterState {
+            at_ns: now_ns,
+            minibatch: self.nodes.values().map(|k| k.sample.minibatches_released).max().unwrap_or(0),
+            storage: storage.collect(),
+            compute,
+            links,
+            ..ClusterState::default()
+        }
+    }
+
+    fn storage_state(&self, node: NodeId, replicated: f32, links: &[LinkState]) -> StorageState {
+        let own = links.iter().filter(|link| link.storage == node);
+        let rate = |link: &LinkState| {
+            let stated = self.rates.get(&(node, link.compute)).map_or(0.0, |rate| rate.0 as f32);
+            stated * link.rate_share * link.bandwidth_use
+        };
+        // Its uplink is taken to carry what its fastest link does.
+        let uplink = self.rates.iter().filter(|((storage, _), _)| *storage == node).map(|(_, rate)| rate.0);
+        let load = own.map(rate).sum::<f32>() / uplink.max().unwrap_or(0).max(1) as f32;
+        let seen = self.nodes.values().flat_map(|known| &known.sample.links).filter(|l| l.storage == node);
+        let up = seen.map(|link| link.up).reduce(|a, b| a || b).unwrap_or(true);
+        StorageState { node, up, load: load.min(1.0), replicated, cached: vec![] }
+    }
+}
+
+fn unknown(node: NodeId) -> ComputeState {
+    ComputeState {
+        node,
+        gpu_use: None,
+        wait_share: 0.0,
+        hit_rate: 1.0,
+        drift: 0.0,
+        prefetch_share: 0.0,
+        cache_free: 1.0,
+        ready: 0,
+        waiting: vec![],
+        next: vec![],
+        wants: vec![],
+        jobs: vec![],
+    }
+}
+
+/// Counters only grow while a node lives.
+fn grew(before: &ComputeSample, now: &ComputeSample) -> bool {
+    now.rows_wanted >= before.rows_wanted
+        && now.minibatches_released >= before.minibatches_released
+        && now.bytes_demand >= before.bytes_demand
+}
+
+fn share(part: u64, all: u64, of_none: f32) -> f32 {
+    if all == 0 { of_none } else { (part as f64 / all as f64).min(1.0) as f32 }
+}
+
+fn compute(node: NodeId, before: &ComputeSample, now: &ComputeSample, passed_ns: u64) -> ComputeState {
+    let wanted = now.rows_wanted - before.rows_wanted;
+    let resident = now.rows_resident.saturating_sub(before.rows_resident);
+    let demand = now.bytes_demand - before.bytes_demand;
+    let prefetch = now.bytes_prefetch.saturating_sub(before.bytes_prefetch);
+    let job = |job: &super::sample::JobSample| {
+        let former = before.jobs.iter().find(|former| former.job == job.job).map_or(0, |f| f.wait_ns);
+        let time = passed_ns.saturating_mul(u64::from(job.trainers));
+        JobState {
+            job: job.job,
+            wait_share: share(job.wait_ns.saturating_sub(former), time, 0.0),
+            ahead: job.ahead,
+        }
+    };
+    let jobs: Vec<_> = now.jobs.iter().map(job).collect();
+    let trainers: u32 = now.jobs.iter().map(|job| job.trainers).sum();
+    let weighted = jobs.iter().zip(&now.jobs).map(|(state, of)| state.wait_share * of.trainers as f32);
+    ComputeState {
+        node,
+        gpu_use: None,
+        wait_share: weighted.sum::<f32>() / trainers.max(1) as f32,
+        hit_rate: share(resident, wanted, 1.0),
+        drift: 0.0,
+        prefetch_share: share(prefetch, prefetch + demand, 0.0),
+        cache_free: now.cache_free,
+        ready: now.ready,
+        waiting: vec![],
+        next: now.next.clone(),
+        wants: now.wants.clone(),
+        jobs,
+    }
+}
+
+fn link_state(
+    node: NodeId,
+    link: &LinkSample,
+    before: &ComputeSample,
+    former: Option<&LinkState>,
+    stated: BytesPerSecond,
+    passed_ns: u64,
+) -> LinkState {
+    let arrived = before.links.iter().find(|known| known.storage == link.storage);
+    let bytes = link.arrived_bytes.saturating_sub(arrived.map_or(link.arrived_bytes, |l| l.arrived_bytes));
+    let carried = share(bytes, stated.time_bytes(passed_ns), 0.0);
+    let known = former.map_or(1.0, |former| former.rate_share);
+    let full = link.permits_used >= FULL && arrived.is_some_and(|l| l.permits_used >= FULL);
+    // What is carried shows what can be: more than was thought at any time, less only when the link is full.
+    let rate_share = match full {
+        true => known + RATE_WEIGHT * (carried - known),
+        false => known.max(carried),
+    };
+    let rate_share = rate_share.clamp(0.01, 1.0);
+    let bandwidth_use = if full { 1.0 } else { (carried / rate_share).min(1.0) };
+    LinkState { storage: link.storage, compute: node, bandwidth_use, rate_share, latency_ms: None }
+}
+
+/// How far the groups that are wanted have moved from what is usual, which follows slowly.
+fn drift(usual: &mut BTreeMap<Group, f32>, now: &ComputeSample) -> f32 {
+    let all: u64 = now.wants.iter().map(|&(_, rows)| rows).sum();
+    if all == 0 {
+        return 0.0;
+    }
+    let present: BTreeMap<_, _> = now.wants.iter().map(|&(g, rows)| (g, share(rows, all, 0.0))).collect();
+    if usual.is_empty() {
+        usual.clone_from(&present);
+    }
+    let groups: std::collections::BTreeSet<_> = usual.keys().chain(present.keys()).copied().collect();
+    let mut moved = 0.0;
+    for group in groups {
+        let was = usual.entry(group).or_insert(0.0);
+        let is = present.get(&group).copied().unwrap_or(0.0);
+        moved += (is - *was).abs() / 2.0;
+        *was += USUAL_WEIGHT * (is - *was);
+    }
+    usual.retain(|_, share| *share > 1e-4);
+    moved
+}
+
+/// Bytes that a rate carries in a time.
+trait TimeBytes {
+    fn time_bytes(self, ns: u64) -> u64;
+}
+
+impl TimeBytes for BytesPerSecond {
+    fn time_bytes(self, ns: u64) -> u64 {
+        u64::try_from(u128::from(self.0) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advice::lever::hot;
+    use crate::advice::sample::JobSample;
+    use crate::advice::state::DatasetIndex;
+    use proptest::prelude::*;
+    use rudder_topology::{JobId, PartId};
+
+    const SECOND: u64 = 1_000_000_000;
+    /// 1 Gbit/s in two seconds.
+    const FULL_BYTES: u64 = 250_000_000;
+
+    fn cluster() -> Cluster {
+        let text = "[defaults]\ncontrol = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\nstorage_directory = \"/s\"\n\
+            cache = \"1MiB\"\ntrainer_socket = \"/t/{name}.sock\"\n\
+            [[nodes]]\nname = \"c0\"\nroles = [\"compute\"]\n\
+            [[nodes]]\nname = \"s0\"\nroles = [\"storage\"]\n[[nodes]]\nname = \"s1\"\nroles = [\"storage\"]\n\
+            [[datasets]]\nname = \"d\"\ndirectory = \"/d\"\nparts = 2\nplacement = \"round_robin\"\nreplicas = 2\n\
+            [default_link]\nbandwidth = \"1Gbit/s\"\n";
+        rudder_topology::compile(text, std::path::Path::new("t.toml")).unwrap()
+    }
+
+    /// The n-th sample of a node that waits a quarter of the time and finds half of its rows.
+    fn sample(n: u64, bytes: u64, permits_used: f32) -> ComputeSample {
+        ComputeSample {
+            jobs: vec![JobSample { job: JobId(1), trainers: 2, wait_ns: n * SECOND, ahead: 3 }],
+            links: vec![LinkSample { storage: NodeId(1), up: true, arrived_bytes: n * bytes, permits_used }],
+            rows_wanted: n * 100,
+            rows_resident: n * 50,
+            bytes_demand: n * 10,
+            bytes_prefetch: n * 30,
+            minibatches_released: n,
+            cache_free: 0.1,
+            ready: 1,
+            wants: vec![(hot(DatasetIndex(0), PartId((n % 40 / 20) as u16)), 10)],
+            next: vec![],
+        }
+    }
+
+    fn after(samples: u64, bytes: u64, permits_used: f32) -> ClusterState {
+        let mut observed = Observed::new(&cluster());
+        for n in 0..samples {
+            observed.take(NodeId(0), n * 2 * SECOND, sample(n, bytes, permits_used));
+        }
+        observed.state(7)
+    }
+
+    #[test]
+    fn two_samples_say_what_happened_between_them() {
+        let state = after(2, FULL_BYTES / 2, 0.2);
+        let node = &state.compute[0];
+        assert_eq!((node.wait_share, node.hit_rate, node.prefetch_share), (0.25, 0.5, 0.75));
+        assert_eq!(node.jobs, [JobState { job: JobId(1), wait_share: 0.25, ahead: 3 }]);
+        let link = state.links[0];
+        assert_eq!((link.storage, link.compute, link.rate_share), (NodeId(1), NodeId(0), 1.0));
+        assert!((link.bandwidth_use - 0.5).abs() < 1e-3);
+        assert_eq!((state.minibatch, state.at_ns, state.storage.len()), (1, 7, 2));
+        assert!((state.storage[0].load - 0.5).abs() < 1e-3 && state.storage[0].replicated == 1.0);
+        assert_eq!(after(1, 1, 0.0).compute[0].wait_share, 0.0, "one sample says nothing");
+    }
+
+    #[test]
+    fn a_full_link_shows_what_it_can_carry() {
+        let slow = after(10, FULL_BYTES / 5, 1.0).links[0];
+        assert!((slow.rate_share - 0.2).abs() < 0.02 && slow.bandwidth_use == 1.0, "{slow:?}");
+        let idle = after(10, FULL_BYTES / 5, 0.1).links[0];
+        assert!(idle.rate_share == 1.0 && (idle.bandwidth_use - 0.2).abs() < 0.01, "{idle:?}");
+    }
+
+    #[test]
+    fn other_parts_are_drift_until_they_are_usual() {
+        assert!(after(20, 1, 0.0).compute[0].drift < 0.01);
+        assert!(after(21, 1, 0.0).compute[0].drift > 0.9);
+    }
+
+    #[test]
+    fn a_restarted_node_starts_anew() {
+        let mut observed = Observed::new(&cluster());
+        for n in [5, 6, 0, 1] {
+            observed.take(NodeId(0), n * 2 * SECOND, sample(n, 1, 0.0));
+        }
+        assert_eq!(observed.state(0).compute[0].wait_share, 0.25);
+        observed.forget(NodeId(0));
+        assert!(observed.state(0).compute.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_sample_gives_finite_shares(
+            values in prop::array::uniform6(any::<u64>()), permits in prop::num::f32::ANY, node: u16, at: u64,
+        ) {
+            let mut observed = Observed::new(&cluster());
+            observed.take(NodeId(node), 0, sample(0, 1, 0.0));
+            let mut wild = sample(1, 1, permits);
+            [wild.rows_wanted, wild.rows_resident, wild.bytes_demand, wild.bytes_prefetch] =
+                [values[0], values[1], values[2] / 2, values[3] / 2];
+            wild.jobs[0].wait_ns = values[4];
+            wild.links[0].arrived_bytes = values[5];
+            observed.take(NodeId(node), at, wild);
+            let labels = crate::advice::labels::Labels::of(&cluster());
+            prop_assert!(observed.state(0).metrics(&labels).iter().all(|m| (0.0..=1.0).contains(m)));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a compute node says of itself every few seconds: counters that only grow, and a few bounded lists.
+
+use super::state::{BlockOf, Group};
+use rudder_topology::{JobId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// Jobs, links, groups and blocks in a sample at most; the ones that matter most.
+pub const JOBS_MAX: usize = 16;
+pub const LINKS_MAX: usize = 64;
+pub const GROUPS_MAX: usize = 8;
+pub const BLOCKS_MAX: usize = 8;
+
+/// A job's trainers on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSample {
+    pub job: JobId,
+    pub trainers: u32,
+    /// Nanoseconds that they waited since the node's start, together.
+    pub wait_ns: u64,
+    /// Minibatches announced and not released, of the trainer that has most.
+    pub ahead: u32,
+}
+
+/// The link from a storage node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkSample {
+    pub storage: NodeId,
+    pub up: bool,
+    /// Payload bytes that arrived since the node's start.
+    pub arrived_bytes: u64,
+    /// Of its permits, those that are out.
+    pub permits_used: f32,
+}
+
+/// A compute node's sample, all its datasets together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComputeSample {
+    pub jobs: Vec<JobSample>,
+    pub links: Vec<LinkSample>,
+    pub rows_wanted: u64,
+    pub rows_resident: u64,
+    pub bytes_demand: u64,
+    pub bytes_prefetch: u64,
+    pub minibatches_released: u64,
+    /// Of all slots.
+    pub cache_free: f32,
+    /// Minibatches that are ready, all trainers together.
+    pub ready: u32,
+    /// Remote groups by the rows that announced minibatches want of them, most wanted first.
+    pub wants: Vec<(Group, u64)>,
+    /// Blocks that the oldest minibatches lack.
+    pub next: Vec<BlockOf>,
+}
+
+impl ComputeSample {
+    /// Adds another dataset of the same node.
+    pub fn add(&mut self, other: ComputeSample) {
+        for job in other.jobs {
+            match self.jobs.iter_mut().find(|known| known.job == job.job) {
+                Some(known) => {
+                    known.trainers += job.trainers;
+                    known.wait_ns += job.wait_ns;
+                    known.ahead = known.ahead.max(job.ahead);
+                }
+                None => self.jobs.push(job),
+            }
+        }
+        for link in other.links {
+            match self.links.iter_mut().find(|known| known.storage == link.storage) {
+                Some(known) => {
+                    known.arrived_bytes += link.arrived_bytes;
+                    known.permits_used = known.permits_used.max(link.permits_used);
+                    known.up &= link.up;
+                }
+                None => self.links.push(link),
+            }
+        }
+        self.rows_wanted += other.rows_wanted;
+        self.rows_resident += other.rows_resident;
+        self.bytes_demand += other.bytes_demand;
+        self.bytes_prefetch += other.bytes_prefetch;
+        self.minibatches_released += other.minibatches_released;
+        self.cache_free = self.cache_free.min(other.cache_free);
+        self.ready += other.ready;
+        self.wants.extend(other.wants);
+        self.next.extend(other.next);
+        self.bound();
+    }
+
+    /// Keeps what matters most of each list.
+    pub fn bound(&mut self) {
+        self.jobs.sort_by_key(|job| (std::cmp::Reverse(job.wait_ns), job.job));
+        self.jobs.truncate(JOBS_MAX);
+        self.links.sort_by_key(|link| (std::cmp::Reverse(link.arrived_bytes), link.storage));
+        self.links.truncate(LINKS_MAX);
+        self.wants.sort_by_key(|&(group, rows)| (std::cmp::Reverse(rows), group));
+        self.wants.truncate(GROUPS_MAX);
+        self.next.truncate(BLOCKS_MAX);
+    }
+
+    /// Whether every list is within its bounds; what came from elsewhere may be anything.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.jobs.len() <= JOBS_MAX
+            && self.links.len() <= LINKS_MAX
+            && self.wants.len() <= GROUPS_MAX
+            && self.next.len() <= BLOCKS_MAX
+    }
+}

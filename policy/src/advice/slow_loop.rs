@@ -1,0 +1,289 @@
+//! The slow loop's decisions: when to consult, what is on trial, when to take it back. One for a cluster (the advisor
+//! actor), or for one node that hears no advisor, or for a simulation: whoever drives it carries out its orders.
+
+use super::coalesce::Coalescer;
+use super::directive::Directive;
+use super::labels::Labels;
+use super::report::Past;
+use super::state::ClusterState;
+use super::trial::{Outcome, Trial, TrialConfig, TrialVerdict};
+use super::trigger::{Edge, Trigger, TriggerConfig};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Wait shares whose mean is what a trial compares with.
+const BEFORE_VALUES: usize = 5;
+/// Past decisions remembered.
+const PAST_MAX: usize = 8;
+
+/// Settings of a slow loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowConfig {
+    pub trigger: TriggerConfig,
+    pub trial: TrialConfig,
+    /// Edges within this are one consult.
+    pub window_ns: u64,
+    /// A consult that has not answered after this is given up: whoever made it is dead.
+    pub lost_after_ns: u64,
+}
+
+impl Default for SlowConfig {
+    fn default() -> Self {
+        SlowConfig {
+            trigger: TriggerConfig::default(),
+            trial: TrialConfig::default(),
+            window_ns: 3_000_000_000,
+            lost_after_ns: 120_000_000_000,
+        }
+    }
+}
+
+/// What the driver has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Ask, and call [`SlowLoop::answered`].
+    Consult(Vec<Edge>),
+    /// The former parameters come back.
+    Revert(Directive),
+}
+
+/// What a slow loop counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowCounts {
+    pub states: u64,
+    pub edges: u64,
+    pub consults: u64,
+    /// Consults that never answered.
+    pub lost: u64,
+    /// Directives that were put on trial.
+    pub directives: u64,
+    pub kept: u64,
+    pub reverted: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct SlowLoop {
+    config: SlowConfig,
+    labels: Labels,
+    trigger: Trigger,
+    coalescer: Coalescer,
+    trial: Option<Trial>,
+    recent: VecDeque<f32>,
+    past: VecDeque<Past>,
+    outcomes: VecDeque<(Directive, Outcome)>,
+    asked_ns: Option<u64>,
+    counts: SlowCounts,
+}
+
+impl SlowLoop {
+    #[must_use]
+    pub fn new(config: SlowConfig, labels: Labels) -> Self {
+        SlowLoop {
+            config,
+            labels,
+            trigger: Trigger::new(config.trigger),
+            coalescer: Coalescer::new(config.window_ns),
+            trial: None,
+            recent: VecDeque::new(),
+            past: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            asked_ns: None,
+            counts: SlowCounts::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> SlowCounts {
+        self.counts
+    }
+
+    /// The last decisions and what came of them, oldest first.
+    #[must_use]
+    pub fn past(&self) -> Vec<Past> {
+        self.past.iter().cloned().collect()
+    }
+
+    /// Directives that have been judged since the last call, with what was predicted and measured.
+    pub fn take_outcomes(&mut self) -> Vec<(Directive, Outcome)> {
+        self.outcomes.drain(..).collect()
+    }
+
+    /// Takes in a state.
+    pub fn observe(&mut self, state: &ClusterState) -> Vec<Order> {
+        self.counts.states += 1;
+        let wait = mean_wait(state);
+        let mut orders = self.judge(wait, state);
+        self.recent.push_back(wait);
+        if self.recent.len() > BEFORE_VALUES {
+            self.recent.pop_front();
+        }
+        let edges = self.trigger.observe(state);
+        self.counts.edges += edges.len() as u64;
+        self.coalescer.add(edges, state.at_ns);
+        if self.asked_ns.is_some_and(|at| state.at_ns >= at.saturating_add(self.config.lost_after_ns)) {
+            self.counts.lost += 1;
+            self.ended();
+        }
+        // One thing at a time: while a directive is being judged, edges wait.
+        if self.trial.is_none()
+            && let Some(edges) = self.coalescer.take(state.at_ns)
+        {
+            self.counts.consults += 1;
+            self.asked_ns = Some(state.at_ns);
+            orders.push(Order::Consult(edges));
+        }
+        orders
+    }
+
+    /// The consult's answer. `true`: it is on trial from now on, and has to be put in force. An answer that comes after
+    /// its consult was given up changes nothing.
+    pub fn answered(
+        &mut self,
+        directive: &Directive,
+        predicted: f32,
+        state: &ClusterState,
+        now_ns: u64,
+    ) -> bool {
+        if self.asked_ns.is_none() {
+            return false;
+        }
+        self.ended();
+        if directive.actions.is_empty() {
+            return false;
+        }
+        self.counts.directives += 1;
+        let before = self.recent.iter().sum::<f32>() / self.recent.len().max(1) as f32;
+        for action in &directive.actions {
+            if self.past.len() == PAST_MAX {
+                self.past.pop_front();
+            }
+            let action = action.describe(&self.labels);
+            let minibatch = state.minibatch;
+            self.past.push_back(Past { action, minibatch, predicted, measured: None, reverted: false });
+        }
+        self.trial = Some(Trial::begin(self.config.trial, directive.clone(), predicted, before, now_ns));
+        true
+    }
+
+    fn ended(&mut self) {
+        self.asked_ns = None;
+        self.coalescer.ended();
+    }
+
+    /// Goes on with the trial, if there is one.
+    fn judge(&mut self, wait: f32, state: &ClusterState) -> Vec<Order> {
+        let Some(trial) = &mut self.trial else { return vec![] };
+        let verdict = trial.observe(wait, state.at_ns);
+        let over = trial.is_over(state.at_ns);
+        let (outcome, directive) = (trial.outcome(), trial.directive.clone());
+        let count = directive.actions.len();
+        for past in self.past.iter_mut().rev().take(count) {
+            past.measured = outcome.measured;
+            past.reverted = verdict == TrialVerdict::Reverted;
+        }
+        if !over {
+            return vec![];
+        }
+        self.trial = None;
+        if self.outcomes.len() == PAST_MAX {
+            self.outcomes.pop_front();
+        }
+        self.outcomes.push_back((directive.clone(), outcome));
+        if verdict == TrialVerdict::Reverted {
+            self.counts.reverted += 1;
+            return vec![Order::Revert(directive)];
+        }
+        self.counts.kept += u64::from(verdict == TrialVerdict::Kept);
+        vec![]
+    }
+}
+
+/// The stall of the whole cluster, per compute node.
+fn mean_wait(state: &ClusterState) -> f32 {
+    let sum: f32 = state.compute.iter().map(|compute| compute.wait_share).sum();
+    sum / state.compute.len().max(1) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advice::directive::{Action, Change};
+    use crate::advice::parse::tests::{labels, state};
+    use crate::parameters::Posture;
+    use rudder_topology::NodeId;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn slow_loop() -> SlowLoop {
+        SlowLoop::new(SlowConfig::default(), labels())
+    }
+
+    fn at(n: u64, wait_share: f32) -> ClusterState {
+        let mut state = state();
+        state.at_ns = n * 2 * SECOND;
+        state.minibatch = n;
+        for compute in &mut state.compute {
+            (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);
+        }
+        state
+    }
+
+    fn directive() -> Directive {
+        let change = Change::Posture(Posture::DemandFirst);
+        Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 120 }] }
+    }
+
+    /// Feeds wait shares, one every 2 s; answers each consult at once. Gives what was ordered when.
+    fn run(slow: &mut SlowLoop, from: u64, series: &[f32]) -> Vec<(u64, Order)> {
+        let mut all = vec![];
+        for (n, &wait) in (from..).zip(series) {
+            for order in slow.observe(&at(n, wait)) {
+                if matches!(order, Order::Consult(_)) {
+                    assert!(slow.answered(&directive(), -0.1, &at(n, wait), n * 2 * SECOND));
+                }
+                all.push((n, order));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_steady_cluster_is_never_asked_about() {
+        let mut slow = slow_loop();
+        assert_eq!(run(&mut slow, 0, &[0.05; 500]), []);
+        assert_eq!((slow.counts().states, slow.counts().consults), (500, 0));
+    }
+
+    #[test]
+    fn an_edge_is_one_consult_whose_directive_is_kept_where_it_helps() {
+        let mut slow = slow_loop();
+        let series = [vec![0.05; 40], vec![0.5; 4], vec![0.2; 100]].concat();
+        let orders = run(&mut slow, 0, &series);
+        assert!(matches!(orders[..], [(40..46, Order::Consult(_))]), "{orders:?}");
+        let outcomes = slow.take_outcomes();
+        assert!(matches!(&outcomes[..], [(d, o)] if *d == directive() && o.verdict == TrialVerdict::Kept));
+        assert_eq!((slow.counts().kept, slow.counts().reverted), (1, 0));
+    }
+
+    #[test]
+    fn what_hurts_is_taken_back_once_and_told() {
+        let mut slow = slow_loop();
+        let series = [vec![0.05; 40], vec![0.4; 4], vec![0.9; 40]].concat();
+        let orders = run(&mut slow, 0, &series);
+        let reverts = orders.iter().filter(|(_, order)| matches!(order, Order::Revert(_))).count();
+        assert!(reverts >= 1 && slow.counts().reverted == reverts as u64, "{orders:?}");
+        assert!(slow.past().iter().any(|past| past.reverted && past.measured.is_some_and(|m| m > 0.1)));
+    }
+
+    #[test]
+    fn a_consult_that_never_answers_is_given_up() {
+        let mut slow = slow_loop();
+        let mut consults = 0;
+        for (n, wait) in (0..).zip([vec![0.05; 40], vec![0.3; 60], vec![0.05; 60], vec![0.4; 60]].concat()) {
+            consults += slow.observe(&at(n, wait)).len();
+        }
+        assert_eq!((consults, slow.counts().lost), (2, 1));
+        assert!(!slow_loop().answered(&directive(), 0.0, &at(0, 0.0), 0), "nobody asked");
+    }
+}

@@ -1,0 +1,83 @@
+//! What the slow loop is told of an engine.
+
+use super::Engine;
+use crate::advice::sample::{BLOCKS_MAX, ComputeSample, JobSample, LinkSample};
+use crate::advice::state::{BlockOf, DatasetIndex, Group, GroupSet};
+use crate::window::Phase;
+use rudder_topology::{JobId, PartId, TableId};
+use std::collections::BTreeMap;
+
+/// Blocks looked at for those that a minibatch lacks.
+const LOOK_MAX: usize = 4096;
+
+impl Engine {
+    /// A sample of this engine, which is of that dataset. Its cost does not grow with blocks or slots.
+    #[must_use]
+    pub fn sample(&self, dataset: DatasetIndex) -> ComputeSample {
+        let (window, cache) = (&self.facts.window, &self.facts.cache);
+        let tables = (0..self.facts.book.tables()).map(|table| TableId(table as u16));
+        let (mut slots, mut free) = (0, 0);
+        for table in tables {
+            slots += cache.geometry().class_slots(table).len();
+            free += cache.free_slots(table);
+        }
+        let links = self.facts.links.links().map(|(storage, link)| LinkSample {
+            storage,
+            up: link.up.is_some(),
+            arrived_bytes: link.arrived_bytes,
+            permits_used: link.in_flight_bytes as f32 / self.limits.link_in_flight_bytes.0.max(1) as f32,
+        });
+        let entries = || window.trainers().flat_map(|t| window.queue(t)).filter_map(|id| window.entry(id));
+        let mut sample = ComputeSample {
+            jobs: self.job_samples(),
+            links: links.collect(),
+            rows_wanted: self.statistics.rows_wanted,
+            rows_resident: self.statistics.rows_resident,
+            bytes_demand: self.statistics.bytes_demand,
+            bytes_prefetch: self.statistics.bytes_prefetch,
+            minibatches_released: self.statistics.minibatches_released,
+            cache_free: free as f32 / slots.max(1) as f32,
+            ready: entries().filter(|entry| entry.phase == Phase::Ready).count() as u32,
+            wants: self.wanted_parts(dataset),
+            next: self.lacking(dataset),
+        };
+        sample.bound();
+        sample
+    }
+
+    fn job_samples(&self) -> Vec<JobSample> {
+        let mut jobs: BTreeMap<JobId, JobSample> = BTreeMap::new();
+        for trainer in self.facts.window.trainers() {
+            let none = JobSample { job: trainer.job, trainers: 0, wait_ns: 0, ahead: 0 };
+            let job = jobs.entry(trainer.job).or_insert(none);
+            job.trainers += 1;
+            job.ahead = job.ahead.max(self.facts.window.queued(trainer) as u32);
+            job.wait_ns = self.job_waits_ns.get(&trainer.job).copied().unwrap_or(0);
+        }
+        jobs.into_values().collect()
+    }
+
+    /// Rows that announced minibatches want of each part's hot blocks' part, by blocks: segments tell it without a
+    /// look at any block.
+    fn wanted_parts(&self, dataset: DatasetIndex) -> Vec<(Group, u64)> {
+        let window = &self.facts.window;
+        let mut parts: BTreeMap<PartId, u64> = BTreeMap::new();
+        for trainer in window.trainers() {
+            for entry in window.queue(trainer).filter_map(|id| window.entry(id)) {
+                for segment in &entry.segments {
+                    *parts.entry(segment.part).or_default() += u64::from(segment.end - segment.start);
+                }
+            }
+        }
+        parts.into_iter().map(|(part, rows)| (Group { dataset, part, set: GroupSet::Hot }, rows)).collect()
+    }
+
+    /// Some blocks that the trainers' oldest minibatches lack.
+    fn lacking(&self, dataset: DatasetIndex) -> Vec<BlockOf> {
+        let window = &self.facts.window;
+        let oldest = window.trainers().filter_map(|trainer| window.entry(window.queue(trainer).next()?));
+        let blocks = oldest.flat_map(|entry| entry.blocks.iter()).take(LOOK_MAX);
+        let lacking = blocks.filter(|rows| rows.mask & !self.facts.cache.valid(rows.block) != 0);
+        lacking.take(BLOCKS_MAX).map(|rows| BlockOf { dataset, block: rows.block }).collect()
+    }
+}
