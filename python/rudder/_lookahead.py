@@ -114,6 +114,8 @@ class Lookahead:
                     try:
                         with self._deferred():
                             minibatch = next(minibatches)
+                            if self._store is not None:
+                                minibatch = self._store.with_edge_features(minibatch)
                     except StopIteration:
                         minibatches = None
                         break
