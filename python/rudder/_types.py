@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 from .dataset import Dataset
 from .errors import DatasetError
 
-__all__ = ["Types", "edge_type_of"]
+__all__ = ["Types", "edge_type_of", "original_csc"]
 
 
 def edge_type_of(name: Any) -> tuple[str, str, str] | None:
     """`a__r__b` as (a, r, b); None for any other name."""
     pieces = name.split("__") if isinstance(name, str) else []
     return (pieces[0], pieces[1], pieces[2]) if len(pieces) == 3 else None
+
+
+def original_csc(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(row, colptr) of the first graph with its vertices in the source's order."""
+    indptr, indices = dataset.csc()
+    starts = indptr[:-1].astype(np.int64)[dataset.dataset_id]
+    degrees = np.diff(indptr).astype(np.int64)[dataset.dataset_id]
+    colptr = np.concatenate([[0], np.cumsum(degrees)])
+    positions = np.repeat(starts - colptr[:-1], degrees) + np.arange(len(indices))
+    return dataset.original_id[indices[positions]].astype(np.int64), colptr
 
 
 class Types:

@@ -33,7 +33,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from ._lookahead import LazyRows
 from ._native import GraphSampler
-from ._types import Types, edge_type_of
+from ._types import Types, edge_type_of, original_csc
 from .client import Client, Ids
 from .dataset import Dataset, Split, Table
 from .errors import ArgumentError, ReadOnlyError
@@ -211,17 +211,8 @@ class GraphStore(PygGraphStore):  # type: ignore[misc]
             indptr, indices = self.dataset.csc()
             row, colptr = indices.astype(np.int64), indptr.astype(np.int64)
         else:
-            row, colptr = self._original_csc()
+            row, colptr = original_csc(self.dataset)
         return torch.from_numpy(row), torch.from_numpy(colptr)
-
-    def _original_csc(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same graph with its vertices in the source's order."""
-        indptr, indices = self.dataset.csc()
-        starts = indptr[:-1].astype(np.int64)[self.dataset.dataset_id]
-        degrees = np.diff(indptr).astype(np.int64)[self.dataset.dataset_id]
-        colptr = np.concatenate([[0], np.cumsum(degrees)])
-        positions = np.repeat(starts - colptr[:-1], degrees) + np.arange(len(indices))
-        return self.dataset.original_id[indices[positions]].astype(np.int64), colptr
 
     def _given(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Dataset ids as the ids this store speaks."""
