@@ -10,12 +10,9 @@ use crate::worker::Work;
 use gpu::Gpus;
 use process::ProcessMeter;
 use ractor::ActorRef;
-use rudder_messages::{CollectorMessage, ObserverMessage, Report, names};
+use rudder_messages::{CollectorMessage, ObserverMessage, REPORT_PERIOD, Report, names};
 use rudder_topology::{Generation, Nanos, NodeName};
 use std::sync::Arc;
-
-/// A report is sent this often.
-pub const PERIOD: Nanos = Nanos::from_secs(2);
 
 /// What an observer works with, over all its lives.
 pub struct Observation {
@@ -75,11 +72,11 @@ impl Work for Observer {
     }
 }
 
-/// Asks for a report every [`PERIOD`], until aborted.
+/// Asks for a report every [`REPORT_PERIOD`], until aborted.
 pub async fn pulse(clock: NodeClock, observer: Mailbox<ObserverMessage>) {
     let mut at = clock.now();
     loop {
-        at = Nanos(at.0 + PERIOD.0);
+        at = Nanos(at.0 + REPORT_PERIOD.0);
         tokio::time::sleep_until(clock.instant(at)).await;
         // One that waits already says as much as two.
         if observer.waiting() == 0 {

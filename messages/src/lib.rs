@@ -41,7 +41,7 @@ pub use nudge::Nudge;
 pub use observer::ObserverMessage;
 pub use planner::PlannerMessage;
 pub use predictor::{NotAnnounced, PredictorMessage};
-pub use report::Report;
+pub use report::{REPORT_PERIOD, Report};
 pub use responder::ResponderMessage;
 pub use supervisor::{SupervisorMessage, SupervisorSnapshot};
 pub use tree::{ActorEntry, ActorState, Answer, NodeStatus, NodeTree, RestartCause};

@@ -3,6 +3,9 @@
 use rudder_topology::{Bytes, Generation, Nanos, NodeName};
 use serde::{Deserialize, Serialize};
 
+/// A report is sent this often.
+pub const REPORT_PERIOD: Nanos = Nanos::from_secs(2);
+
 /// What a node measured of itself. Counters count from the node's start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {

@@ -1,6 +1,8 @@
 //! Spec to [`Scenario`]: defaults filled in, ranges checked, every error collected with its line.
 
 use crate::arm::Arm;
+use crate::scale::statistics::Statistics;
+use crate::sim::{TimedEvent, Variation};
 use crate::spec::{At, ReadError, Spec, parse};
 use rudder_topology::{Bytes, BytesPerSecond, Nanos};
 use std::fmt;
@@ -23,6 +25,10 @@ pub struct Scenario {
     pub dataset: DatasetSource,
     pub cluster: ClusterPlan,
     pub trainer: TrainerPlan,
+    /// Of simulated compute times.
+    pub variation: Variation,
+    /// What happens to a simulated cluster. Storage nodes have the first ids, then come compute nodes.
+    pub events: Vec<TimedEvent>,
 }
 
 /// How links get their speed.
@@ -66,12 +72,14 @@ impl FromStr for Mode {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum DatasetSource {
     /// Imported already.
     Directory(PathBuf),
     /// A path to import from, or `generate:...`.
     Import { from: String, parts: u32, rows_per_block: Option<u32> },
+    /// No graph at all, but what is known of one; simulated only.
+    Statistics(Statistics),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -163,7 +171,7 @@ pub enum ScenarioError {
     Arm { name: String, known: String },
     #[error("the arm `{name}` stands twice")]
     ArmTwice { name: &'static str },
-    #[error("give either `import` or `directory` of the dataset, not both")]
+    #[error("give one of `import`, `directory` and `statistics` of the dataset")]
     TwoDatasets,
     #[error(
         "the dataset is missing; write import = \"PATH\", import = \"generate:...\" or directory = \"DIR\""
@@ -175,8 +183,10 @@ pub enum ScenarioError {
     Trainers { trainers: u64, max: u64 },
 }
 
-/// Most trainers of a scenario: all of them run on this machine.
+/// Most trainers of a scenario with processes: all of them run on this machine.
 const TRAINERS_MAX: u64 = 64;
+/// Most nodes of a kind, and trainers, of a scenario that is simulated.
+const SIMULATED_MAX: u32 = 2048;
 
 /// Reads and compiles a file.
 pub fn load(file: &Path) -> Result<Scenario, ScenarioErrors> {
@@ -224,11 +234,14 @@ impl Compiler {
 
     fn scenario(&mut self, spec: &Spec, file: &Path) -> Scenario {
         let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let cluster = self.cluster(spec);
+        let mode = self.parsed("mode", spec.mode.as_ref()).unwrap_or(Mode::Auto);
+        let nodes_max = if mode == Mode::Sim { SIMULATED_MAX } else { 64 };
+        let cluster = self.cluster(spec, nodes_max);
         let storage_nodes = cluster.storage_nodes;
         let trainers = u64::from(cluster.compute_nodes) * u64::from(cluster.trainers_per_node);
-        if trainers > TRAINERS_MAX {
-            self.error(spec.cluster.line, ScenarioError::Trainers { trainers, max: TRAINERS_MAX });
+        let trainers_max = if mode == Mode::Sim { u64::from(SIMULATED_MAX) } else { TRAINERS_MAX };
+        if trainers > trainers_max {
+            self.error(spec.cluster.line, ScenarioError::Trainers { trainers, max: trainers_max });
         }
         let repeats = self.whole("repeats", spec.repeats, 1, 100, 1, Some(3));
         let seed = self.whole("seed", spec.seed, 0, u32::MAX, 1, Some(1));
@@ -239,8 +252,10 @@ impl Compiler {
             seed: u64::from(seed),
             arms: self.arms(spec),
             repeats,
-            mode: self.parsed("mode", spec.mode.as_ref()).unwrap_or(Mode::Auto),
+            mode,
             dataset: self.dataset(spec, file, storage_nodes),
+            variation: self.variation(&spec.simulation),
+            events: self.events(spec, &cluster),
             cluster,
             trainer: self.trainer(spec),
         }
@@ -276,6 +291,9 @@ impl Compiler {
     fn dataset(&mut self, spec: &Spec, file: &Path, storage_nodes: u32) -> DatasetSource {
         let dataset = &spec.dataset;
         let folder = file.parent().unwrap_or(Path::new(""));
+        if let Some(statistics) = &dataset.statistics {
+            return self.statistics(dataset, statistics);
+        }
         match (&dataset.import, &dataset.directory) {
             (Some(from), None) => {
                 let parts = self.whole("parts", dataset.parts, 1, 65_535, 1, Some(storage_nodes));
@@ -311,7 +329,7 @@ impl Compiler {
         }
     }
 
-    fn cluster(&mut self, spec: &Spec) -> ClusterPlan {
+    fn cluster(&mut self, spec: &Spec, nodes_max: u32) -> ClusterPlan {
         let cluster = &spec.cluster;
         let line = cluster.line;
         let storage_mode = cluster.storage_mode.clone().unwrap_or(At { line, value: "auto".to_owned() });
@@ -334,8 +352,8 @@ impl Compiler {
         }
         let disk = cluster.require_disk.is_some_and(|disk| disk.value);
         ClusterPlan {
-            compute_nodes: self.whole("compute_nodes", cluster.compute_nodes, 1, 64, line, None),
-            storage_nodes: self.whole("storage_nodes", cluster.storage_nodes, 1, 64, line, None),
+            compute_nodes: self.whole("compute_nodes", cluster.compute_nodes, 1, nodes_max, line, None),
+            storage_nodes: self.whole("storage_nodes", cluster.storage_nodes, 1, nodes_max, line, None),
             trainers_per_node: self.whole(
                 "trainers_per_node",
                 cluster.trainers_per_node,
@@ -435,6 +453,8 @@ impl Compiler {
             .ok()
     }
 }
+
+mod simulation;
 
 #[cfg(test)]
 mod tests;

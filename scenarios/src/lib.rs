@@ -1,15 +1,18 @@
 //! Scenarios: a file that says what to compare, real processes or a simulation that run it, and the report.
 //!
-//! Reading order: arm, spec, compile, workload, trainer, relay, run, sim, report.
+//! Reading order: arm, spec, compile, workload, trainer, relay, run, sim, report, calibrate, scale, fuzz.
 
 #![forbid(unsafe_code)]
 
 pub mod arm;
+pub mod calibrate;
 pub mod compile;
+pub mod fuzz;
 pub mod record;
 pub mod relay;
 pub mod report;
 pub mod run;
+pub mod scale;
 pub mod sim;
 pub mod spec;
 pub mod stop;

@@ -40,6 +40,9 @@ pub struct ArmReport {
     pub wait_share: f64,
     pub wait_share_low: f64,
     pub wait_share_high: f64,
+    /// Share of the run's time beyond the bound's: (total - bound) / total, as the oracle's share is taken. It holds
+    /// what waiting does not, such as gradient traffic slowed by prefetching.
+    pub beyond_bound_share: Option<f64>,
     /// Prefetched rows that were used, over prefetched rows; unused at the end counts as unused.
     pub prefetch_accuracy: Option<f64>,
     /// Share of the rows that demand caching (`lru`) had to fetch on demand and this arm had not.
@@ -71,6 +74,7 @@ pub struct ArmReport {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reference {
     pub minibatches_per_s: f64,
+    /// Of the bound: measured. Of the oracle: (total - bound) / total, comparable with an arm's `beyond_bound_share`.
     pub wait_share: f64,
     pub bytes_moved: u64,
 }
@@ -125,13 +129,14 @@ pub fn summarise(
 ) -> Report {
     let of = |arm: Option<Arm>| runs.iter().filter(|run| run.arm == arm).collect::<Vec<_>>();
     let demand_arm = of(Some(Arm::Lru));
+    let bound = bound(&of(None));
     let arms = arms
         .iter()
         .map(|&arm| (arm, of(Some(arm))))
         .filter(|(_, runs)| !runs.is_empty())
-        .map(|(arm, runs)| arm_report(arm, &runs, &demand_arm))
+        .map(|(arm, runs)| arm_report(arm, &runs, &demand_arm, bound.as_ref()))
         .collect();
-    Report { scenario: names.0, dataset: names.1, arms, bound: bound(&of(None)), oracle, circumstances }
+    Report { scenario: names.0, dataset: names.1, arms, bound, oracle, circumstances }
 }
 
 /// The bound of runs without data.
@@ -142,7 +147,7 @@ pub fn bound(runs: &[&Run]) -> Option<Reference> {
     Some(Reference { minibatches_per_s, wait_share, bytes_moved: 0 })
 }
 
-fn arm_report(arm: Arm, runs: &[&Run], demand_arm: &[&Run]) -> ArmReport {
+fn arm_report(arm: Arm, runs: &[&Run], demand_arm: &[&Run], bound: Option<&Reference>) -> ArmReport {
     let counts = |count: fn(&Run) -> u64| median_of(runs.iter().map(|run| count(run)).collect());
     let ratio =
         |ratio: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(|run| ratio(run)).collect());
@@ -161,6 +166,10 @@ fn arm_report(arm: Arm, runs: &[&Run], demand_arm: &[&Run]) -> ArmReport {
         wait_share,
         wait_share_low: wait_low,
         wait_share_high: wait_high,
+        // Times are the inverse of rates: (1/r - 1/b) / (1/r) = 1 - r/b. A run that beat the bound by noise has 0.
+        beyond_bound_share: bound
+            .filter(|bound| bound.minibatches_per_s > 0.0)
+            .map(|bound| (1.0 - minibatches_per_s / bound.minibatches_per_s).max(0.0)),
         prefetch_accuracy: ratio(&|run| {
             let used = run.counters.prefetched_used;
             arm.prefetches().then(|| share(used, run.counters.rows_prefetched)).flatten()

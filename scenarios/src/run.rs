@@ -29,6 +29,7 @@ use crate::record::Run;
 use crate::relay::LinkShape;
 use crate::report::oracle::{OracleLimits, interleaving, oracle};
 use crate::report::{Circumstances, Reference, Report, bound, summarise};
+use crate::sim::Variation;
 use crate::stop::Stop;
 use crate::workload::Workload;
 use dataset::{Import, PrepareError};
@@ -81,6 +82,10 @@ pub enum RunError {
     Once { arm: &'static str, repeat: u32, source: OnceError },
     #[error("stopped on request; everything was cleaned up")]
     Stopped,
+    #[error(
+        "the scenario has [[event]]s, which happen in simulation only: give --mode sim, or leave them out of a run in mode {mode}"
+    )]
+    Events { mode: &'static str },
     #[error(transparent)]
     Simulated(#[from] crate::sim::scenario::SimulatedError),
     #[error("trainer {rank} saw another trace in {arm} than in {other}: the arms cannot be compared")]
@@ -106,6 +111,9 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Report, RunError> {
     let mode = options.mode.unwrap_or(scenario.mode);
+    if mode != Mode::Sim && !scenario.events.is_empty() {
+        return Err(RunError::Events { mode: mode.name() });
+    }
     let dataset = dataset::prepare(scenario, &options.work, importer)?;
     let workload = Workload::sample(scenario, &dataset);
     if mode == Mode::Sim {
@@ -372,6 +380,9 @@ fn notes(scenario: &Scenario, links: &Links, runs: &[Run]) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(links.kind, Kind::Netns(_)) && scenario.cluster.latency.0 > 0 {
         notes.push("the scenario's latency is not imposed: namespaces add none".to_owned());
+    }
+    if scenario.variation != Variation::default() {
+        notes.push("[simulation] is for simulated runs: the processes' compute times do not vary".to_owned());
     }
     if matches!(links.kind, Kind::Relay) {
         notes.push("the relay shapes data and all-reduce; the control plane goes past it".to_owned());

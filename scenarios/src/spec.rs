@@ -6,10 +6,11 @@
 //! seed = 1
 //! arms = ["none", "lru", "rudder"]      # or "all"; default: none, none_overlap, fixed_window, lru, lru_prefetch, rudder
 //! repeats = 3                           # default 3
-//! mode = "auto"                         # netns, relay, plain, auto; default auto
+//! mode = "auto"                         # netns, relay, plain, auto, sim; default auto
 //!
 //! [dataset]
 //! import = "../../datasets/debian"      # a source, or generate:...; or: directory = "an imported dataset"
+//!                                       # or, simulated only: statistics = "powerlaw:vertices=100000000,degree=16,..."
 //! parts = 2                             # default: one a storage node
 //! rows_per_block = 1                    # default: import's choice
 //!
@@ -36,6 +37,16 @@
 //! verify = true                         # compare every byte; default true
 //! command = ["my-trainer", "--socket", "{socket}"]   # default: the reference trainer
 //! time_limit = "60s"                    # of one run; default: ten times the bound's, at least 30 s
+//!
+//! [simulation]                          # how compute times vary; all 0 by default
+//! jitter = 0.1                          # standard deviation of their logarithm, the mean kept
+//! stragglers = 0.01                     # share of the steps that take
+//! straggler_factor = 3.0                # so many times as long
+//!
+//! [[event]]                             # simulated only; any number of them
+//! at = "3s"
+//! link = "s0-c1"                        # both directions between two nodes, or: node = "s1"
+//! bandwidth = "10Mbit/s"                # from now on; of a node: of its interface. Or: down = true, up = true
 //! ```
 
 mod read;
@@ -61,6 +72,8 @@ pub struct Spec {
     pub dataset: DatasetSpec,
     pub cluster: ClusterSpec,
     pub trainer: TrainerSpec,
+    pub simulation: SimulationSpec,
+    pub events: Vec<EventSpec>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +81,7 @@ pub struct DatasetSpec {
     pub line: usize,
     pub import: Option<At<String>>,
     pub directory: Option<At<String>>,
+    pub statistics: Option<At<String>>,
     pub parts: Option<At<i64>>,
     pub rows_per_block: Option<At<i64>>,
 }
@@ -100,4 +114,23 @@ pub struct TrainerSpec {
     pub verify: Option<At<bool>>,
     pub command: Option<At<Vec<String>>>,
     pub time_limit: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SimulationSpec {
+    pub line: usize,
+    pub jitter: Option<At<f64>>,
+    pub stragglers: Option<At<f64>>,
+    pub straggler_factor: Option<At<f64>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventSpec {
+    pub line: usize,
+    pub at: Option<At<String>>,
+    pub link: Option<At<String>>,
+    pub node: Option<At<String>>,
+    pub bandwidth: Option<At<String>>,
+    pub down: Option<At<bool>>,
+    pub up: Option<At<bool>>,
 }

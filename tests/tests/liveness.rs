@@ -1,9 +1,9 @@
 //! Trainers that wait for each other never wait for ever, however small the cache.
 
-use rudder_tests::simulation::dataset::Dataset;
-use rudder_tests::simulation::invariant::{Invariant, Note, Sabotage};
-use rudder_tests::simulation::world::World;
-use rudder_tests::simulation::{MinibatchRows, Options, run};
+use rudder_scenarios::fuzz::dataset::Dataset;
+use rudder_scenarios::fuzz::invariant::{Invariant, Note, Sabotage};
+use rudder_scenarios::fuzz::world::World;
+use rudder_scenarios::fuzz::{MinibatchRows, Options, run};
 use rudder_topology::{Limits, PolicySpec};
 
 const TRAINERS: u32 = 8;

@@ -3,10 +3,13 @@
 use crate::exit::{Failure, bad_input, failed, say};
 use clap::{Args, Subcommand};
 use rudder_importer::{Bars, BlockSize, ImportOptions, Input, import};
-use rudder_scenarios::compile::{Mode, Scenario, load};
+use rudder_scenarios::calibrate::calibrate;
+use rudder_scenarios::compile::{DatasetSource, Mode, Scenario, load};
+use rudder_scenarios::fuzz;
 use rudder_scenarios::report::{Report, html, table};
 use rudder_scenarios::run::dataset::{Import, ImportRequest};
 use rudder_scenarios::run::{Binaries, RunError, RunOptions, run as run_scenario};
+use rudder_scenarios::scale::{self, statistics::Statistics};
 use rudder_scenarios::stop::Stop;
 use rudder_topology::DatasetName;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,18 @@ pub enum ScenarioCommand {
   rudder scenario run scenarios/catalog/starved.toml --mode relay --json starved.json
   rudder scenario run scenarios/catalog/starved.toml --mode sim --seed 7")]
     Run(RunArguments),
+    /// Run a scenario with real processes and simulated, and print both side by side
+    #[command(after_help = "Examples:
+  sudo rudder scenario calibrate scenarios/catalog/reference.toml --repeats 1
+  rudder scenario calibrate scenarios/catalog/smoke.toml --mode relay --json smoke.json")]
+    Calibrate(CalibrateArguments),
+    /// Play random schedules with faults around the engine, and random timed clusters, under all invariants
+    #[command(after_help = "A violation prints the line that plays it again.
+
+Examples:
+  rudder scenario fuzz --seeds 1000
+  rudder scenario fuzz --seed 123")]
+    Fuzz(FuzzArguments),
     /// Print every error of a scenario file, or that there is none
     Check { file: PathBuf },
 }
@@ -41,6 +56,35 @@ pub struct RunArguments {
     /// In place of the file's repeats
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct CalibrateArguments {
+    file: PathBuf,
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Write both reports and their differences as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Of the real processes, in place of the file's repeats
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct FuzzArguments {
+    /// How many
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// This one alone
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Write what was found as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -86,6 +130,8 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
             let (arms, repeats) = (scenario.arms.len(), scenario.repeats);
             say(format_args!("{}: {arms} arms, {repeats} repeats, no errors", file.display()))
         }
+        ScenarioCommand::Calibrate(arguments) => calibrated(arguments),
+        ScenarioCommand::Fuzz(arguments) => fuzzed(arguments),
         ScenarioCommand::Run(arguments) => {
             let mut scenario = load(&arguments.file).map_err(bad_input)?;
             // A run takes minutes: what it ends with must have a place before it begins.
@@ -95,6 +141,9 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
             scenario.seed = arguments.seed.unwrap_or(scenario.seed);
             scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats);
             let stop = Stop::on_signals().map_err(failed)?;
+            if let DatasetSource::Statistics(statistics) = scenario.dataset {
+                return scaled(&scenario, &statistics, arguments, &stop);
+            }
             let report = compare(&scenario, &arguments.common, &stop)?;
             write(&report, arguments.json.as_deref(), arguments.html.as_deref())?;
             check_bytes(&report)
@@ -134,21 +183,85 @@ pub fn demo(arguments: &DemoArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result<Report, Failure> {
-    let options = RunOptions {
-        binaries: if common.mode.unwrap_or(scenario.mode) == Mode::Sim {
-            Binaries { rudder: PathBuf::new(), node: PathBuf::new() }
-        } else {
-            binaries(common.node_binary.as_deref())?
-        },
+/// A dataset of statistics has a report of its own.
+fn scaled(
+    scenario: &Scenario,
+    statistics: &Statistics,
+    arguments: &RunArguments,
+    stop: &Stop,
+) -> Result<(), Failure> {
+    if arguments.common.mode.unwrap_or(scenario.mode) != Mode::Sim {
+        return Err(bad_input(
+            "a dataset of statistics is simulated only: write mode = \"sim\" or give --mode sim",
+        ));
+    }
+    if arguments.html.is_some() {
+        return Err(bad_input("a dataset of statistics has no page; its figures come as text and as --json"));
+    }
+    let report = scale::run(scenario, statistics, stop).map_err(failed)?;
+    say(scale::render(&report))?;
+    save_json(arguments.json.as_deref(), &report)
+}
+
+fn calibrated(arguments: &CalibrateArguments) -> Result<(), Failure> {
+    let mut scenario = load(&arguments.file).map_err(bad_input)?;
+    arguments.json.as_deref().map_or(Ok(()), folder_is_there)?;
+    scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats);
+    let stop = Stop::on_signals().map_err(failed)?;
+    let options = options(&arguments.common, binaries(arguments.common.node_binary.as_deref())?);
+    let calibration = calibrate(&scenario, &options, &Importer, &stop).map_err(unsuccessful)?;
+    say(rudder_scenarios::calibrate::render(&calibration))?;
+    save_json(arguments.json.as_deref(), &calibration)
+}
+
+fn fuzzed(arguments: &FuzzArguments) -> Result<(), Failure> {
+    arguments.json.as_deref().map_or(Ok(()), folder_is_there)?;
+    let stop = Stop::on_signals().map_err(failed)?;
+    let seeds = match arguments.seed {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => arguments.from..arguments.from.saturating_add(arguments.seeds),
+    };
+    let bar = indicatif::ProgressBar::new(seeds.end - seeds.start);
+    let campaign = fuzz::campaign(seeds, &stop, &|| bar.inc(1));
+    bar.finish_and_clear();
+    save_json(arguments.json.as_deref(), &campaign)?;
+    say(campaign.to_string())?;
+    match campaign.violations.len() {
+        0 => Ok(()),
+        violations => Err(failed(format!("{violations} seeds broke an invariant"))),
+    }
+}
+
+fn save_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let mut text = serde_json::to_string_pretty(report).map_err(failed)?;
+    text.push('\n');
+    std::fs::write(path, text).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))
+}
+
+fn options(common: &CommonArguments, binaries: Binaries) -> RunOptions {
+    RunOptions {
+        binaries,
         mode: common.mode,
         work: common.work.clone().unwrap_or_else(work_folder),
         logs: common.logs.clone(),
-    };
-    let report = run_scenario(scenario, &options, &Importer, stop).map_err(|error| match error {
+    }
+}
+
+fn unsuccessful(error: RunError) -> Failure {
+    match error {
         RunError::Prepare(error) => bad_input(error),
+        error @ RunError::Events { .. } => bad_input(error),
         error => failed(error),
-    })?;
+    }
+}
+
+fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result<Report, Failure> {
+    let binaries = match common.mode.unwrap_or(scenario.mode) {
+        Mode::Sim => Binaries { rudder: PathBuf::new(), node: PathBuf::new() },
+        _ => binaries(common.node_binary.as_deref())?,
+    };
+    let report = run_scenario(scenario, &options(common, binaries), &Importer, stop).map_err(unsuccessful)?;
     say(table::render(&report))?;
     Ok(report)
 }
@@ -171,17 +284,10 @@ fn work_folder() -> PathBuf {
 }
 
 fn write(report: &Report, json: Option<&Path>, page: Option<&Path>) -> Result<(), Failure> {
-    let save = |path: &Path, text: String| {
-        std::fs::write(path, text)
-            .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))
-    };
-    if let Some(path) = json {
-        let mut text = serde_json::to_string_pretty(report).map_err(failed)?;
-        text.push('\n');
-        save(path, text)?;
-    }
+    save_json(json, report)?;
     if let Some(path) = page {
-        save(path, html::render(report))?;
+        std::fs::write(path, html::render(report))
+            .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 use super::*;
+use crate::sim::Change;
 use proptest::prelude::*;
+use rudder_topology::NodeId;
 
 const SMALL: &str = r#"
 [dataset]
@@ -63,7 +65,7 @@ minibatches = "many"
 #[test]
 fn two_datasets_and_none_are_refused() {
     let two = SMALL.replace("import = \"../data\"", "import = \"a\"\ndirectory = \"b\"");
-    assert!(errors(&two)[0].contains("not both"));
+    assert!(errors(&two)[0].contains("give one of"));
     let none = SMALL.replace("import = \"../data\"", "");
     assert!(errors(&none)[0].contains("dataset is missing"));
     let rows = SMALL.replace("import = \"../data\"", "import = \"a\"\nrows_per_block = 3");
@@ -94,7 +96,7 @@ fn every_shipped_scenario_compiles() {
         names.push(scenario.name);
     }
     names.sort();
-    assert_eq!(names, ["bound_links", "large", "reference", "smoke", "starved"]);
+    assert_eq!(names, ["bound_links", "large", "reference", "scale", "smoke", "starved"]);
 }
 
 proptest! {
@@ -106,4 +108,55 @@ proptest! {
         let _ = compile(&text, Path::new("x.toml"));
         let _ = compile(&text[..cut], Path::new("x.toml"));
     }
+}
+
+#[test]
+fn events_and_variation_are_for_simulations() {
+    let text = format!(
+        "{SMALL}\n[simulation]\njitter = 0.2\n[[event]]\nat = \"3s\"\nnode = \"s1\"\ndown = true\n[[event]]\nat = \"1s\"\nlink = \"s0-c1\"\nbandwidth = \"1Mbit/s\"\n"
+    );
+    let scenario = compile(&text, Path::new("x.toml")).unwrap();
+    assert_eq!((scenario.variation.jitter, scenario.variation.stragglers), (0.2, 0.0));
+    let (s0, s1, c1) = (NodeId(0), NodeId(1), NodeId(4));
+    let slow = Change::Link { between: (s0, c1), rate: BytesPerSecond::from_mbit(1) };
+    assert_eq!(scenario.events[0], TimedEvent { at: Nanos::from_secs(1), what: slow });
+    assert_eq!(scenario.events[1], TimedEvent { at: Nanos::from_secs(3), what: Change::Down { node: s1 } });
+}
+
+#[test]
+fn events_that_cannot_be_are_refused() {
+    for event in [
+        "node = \"s1\"\ndown = true",
+        "at = \"1s\"",
+        "at = \"1s\"\nnode = \"s9\"\ndown = true",
+        "at = \"1s\"\nnode = \"c0\"\ndown = true",
+        "at = \"1s\"\nlink = \"s0\"\nbandwidth = \"1Mbit/s\"",
+        "at = \"1s\"\nlink = \"s0-c0\"\ndown = true",
+        "at = \"1s\"\nnode = \"s0\"\nbandwidth = \"fast\"",
+        "at = \"1s\"\nnode = \"s0\"\nlink = \"s0-c0\"\nbandwidth = \"1Mbit/s\"",
+        "at = \"1s\"\nnode = \"s0\"\nup = true\ndown = true",
+        "at = 1",
+    ] {
+        let errors = errors(&format!("{SMALL}[[event]]\n{event}\n"));
+        assert!(
+            !errors.is_empty() && errors.iter().all(|error| error.starts_with("folder/x.toml:1")),
+            "{event}: {errors:?}"
+        );
+    }
+    assert!(errors(&format!("{SMALL}event = 1\n")).len() == 1);
+    assert!(errors(&format!("{SMALL}[simulation]\njitter = -1\nspeed = 2\n")).len() == 2);
+}
+
+#[test]
+fn a_thousand_nodes_are_for_simulations() {
+    let large = SMALL.replace("compute_nodes = 2", "compute_nodes = 1024");
+    assert!(errors(&large)[0].contains("compute_nodes"));
+    assert_eq!(compile(&format!("mode = \"sim\"\n{large}"), Path::new("x.toml")).unwrap().trainers(), 1024);
+    let statistics =
+        large.replace("import = \"../data\"", "statistics = \"powerlaw:vertices=1000000,rate=100\"");
+    let scenario = compile(&format!("mode = \"sim\"\n{statistics}"), Path::new("x.toml")).unwrap();
+    assert!(matches!(scenario.dataset, DatasetSource::Statistics(_)));
+    assert!(
+        errors(&statistics.replace("rate=100", "rate=0")).iter().any(|error| error.contains("statistics"))
+    );
 }

@@ -4,12 +4,13 @@ use crate::report::{ArmReport, Circumstances, Reference, Report};
 use rudder_topology::Bytes;
 use std::fmt::Write;
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "arm",
     "minibatches/s",
     "low..high",
     "wait",
     "low..high",
+    "> bound",
     "accuracy",
     "coverage",
     "hits",
@@ -91,13 +92,14 @@ pub fn circumstances(c: &Circumstances) -> Vec<String> {
     lines
 }
 
-fn arm_row(arm: &ArmReport) -> [String; 12] {
+fn arm_row(arm: &ArmReport) -> [String; 13] {
     [
         arm.arm.name().to_owned(),
         format!("{:.2}", arm.minibatches_per_s),
         format!("{:.2}..{:.2}", arm.minibatches_per_s_low, arm.minibatches_per_s_high),
         percent(Some(arm.wait_share)),
         format!("{:.1}..{:.1}", arm.wait_share_low * 100.0, arm.wait_share_high * 100.0),
+        percent(arm.beyond_bound_share),
         percent(arm.prefetch_accuracy),
         percent(arm.coverage),
         percent(arm.hit_rate),
@@ -108,12 +110,12 @@ fn arm_row(arm: &ArmReport) -> [String; 12] {
     ]
 }
 
-fn reference_row(name: &str, reference: &Reference) -> [String; 12] {
-    let mut row = [const { String::new() }; 12];
+fn reference_row(name: &str, reference: &Reference) -> [String; 13] {
+    let mut row = [const { String::new() }; 13];
     row[0] = name.to_owned();
     row[1] = format!("{:.2}", reference.minibatches_per_s);
-    row[3] = percent(Some(reference.wait_share));
-    row[9] = Bytes(reference.bytes_moved).to_string();
+    row[if name == "oracle" { 5 } else { 3 }] = percent(Some(reference.wait_share));
+    row[10] = Bytes(reference.bytes_moved).to_string();
     row
 }
 
@@ -122,9 +124,9 @@ pub(super) fn percent(share: Option<f64>) -> String {
 }
 
 /// The first column to the left, all others to the right.
-fn align(rows: &[[String; 12]]) -> String {
+fn align(rows: &[[String; 13]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 12] = std::array::from_fn(width);
+    let widths: [usize; 13] = std::array::from_fn(width);
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         let cells = row.iter().enumerate().map(|(column, cell)| match column {
@@ -135,7 +137,7 @@ fn align(rows: &[[String; 12]]) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
         if at == 0 {
-            text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * 11));
+            text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * 12));
             text.push('\n');
         }
     }
@@ -169,15 +171,15 @@ pub fn ratios(report: &Report) -> Vec<String> {
             rudder.minibatches_per_s / bound.minibatches_per_s
         ));
     }
-    if let Some(oracle) = report.oracle {
-        let points = (rudder.wait_share - oracle.wait_share) * 100.0;
+    if let (Some(oracle), Some(beyond)) = (report.oracle, rudder.beyond_bound_share) {
+        let points = (beyond - oracle.wait_share) * 100.0;
         lines.push(format!(
-            "rudder's wait share is {points:+.1} points from the oracle's, its throughput {:.2}x the oracle's",
+            "beyond the bound, rudder's time is {points:+.1} points from the oracle's, its throughput {:.2}x the oracle's",
             rudder.minibatches_per_s / oracle.minibatches_per_s
         ));
         lines.push(
-            "(an arm's share is time measured in waiting, so gradient traffic slowed by prefetching is outside it; \
-             the oracle's is all that it needs beyond the bound)"
+            "(wait: time measured in waiting; > bound: all time that a run takes beyond the bound's, gradient traffic \
+             slowed by prefetching included; the oracle's share is of the second kind)"
                 .to_owned(),
         );
     }

@@ -33,6 +33,8 @@ pub enum PrepareError {
     Import { from: String, reason: String },
     #[error("cannot use {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error("a dataset of statistics has no graph: it is simulated at its scale and has no other report")]
+    Statistics,
     #[error(transparent)]
     Dataset(#[from] DatasetError),
     #[error("{} lies in memory (tmpfs) and the scenario asks for a disk; give --work a folder on one", path.display())]
@@ -49,6 +51,7 @@ pub enum PrepareError {
 pub fn prepare(scenario: &Scenario, work: &Path, importer: &dyn Import) -> Result<Dataset, PrepareError> {
     let directory = match &scenario.dataset {
         DatasetSource::Directory(directory) => directory.clone(),
+        DatasetSource::Statistics(_) => return Err(PrepareError::Statistics),
         DatasetSource::Import { from, parts, rows_per_block } => {
             let request = ImportRequest {
                 from: from.clone(),

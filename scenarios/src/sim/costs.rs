@@ -69,6 +69,16 @@ impl Costs {
         (payload.0 as f64 + HEADER_BYTES as f64) * self.wire_factor
     }
 
+    /// Where a sampled row stands for `rate` rows: its bytes say so themselves, its count does not.
+    #[must_use]
+    pub fn of_sampled_rows(mut self, rate: u32) -> Costs {
+        let rate = f64::from(rate);
+        self.sample_row_ns *= rate;
+        self.gather_row_ns *= rate;
+        self.announce_row_ns *= rate;
+        self
+    }
+
     #[must_use]
     pub fn sampling(&self, rows: usize) -> u64 {
         (rows as f64 * self.sample_row_ns) as u64

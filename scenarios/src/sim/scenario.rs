@@ -1,6 +1,6 @@
 //! A scenario file, simulated: the same cluster as the processes', from the same topology files, and the same report.
 
-use super::{Costs, Load, SimError, SimSpec, Variation};
+use super::{Costs, Load, SimError, SimSpec};
 use crate::arm::Arm;
 use crate::compile::Scenario;
 use crate::record::Run;
@@ -11,6 +11,7 @@ use crate::stop::Stop;
 use crate::workload::Workload;
 use indicatif::{ProgressBar, ProgressStyle};
 use rudder_client::dataset::Dataset;
+use rudder_graph::PartitionBook;
 use rudder_topology::{Bytes, BytesPerSecond, NodeName};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,12 +34,12 @@ const THREADS: usize = 2;
 /// The cluster that a scenario's processes would be, with an arm's policy.
 pub fn spec(
     scenario: &Scenario,
-    dataset: &Dataset,
+    book: &PartitionBook,
     arm: Arm,
     cache: Bytes,
 ) -> Result<SimSpec, SimulatedError> {
     let topology = |reason: String| SimulatedError::Topology { reason };
-    let places = places(scenario, dataset, cache);
+    let places = places(scenario, book, cache);
     let text = places.spec(scenario, arm, &places.nodes).to_toml().map_err(|e| topology(e.to_string()))?;
     let cluster = rudder_topology::compile(&text, Path::new("simulated.toml"))
         .map_err(|errors| topology(errors.to_string()))?;
@@ -48,18 +49,18 @@ pub fn spec(
         window: scenario.trainer.window,
         minibatches: u64::from(scenario.trainer.minibatches),
         compute: scenario.trainer.compute,
-        variation: Variation::default(),
+        variation: scenario.variation,
         allreduce: scenario.trainer.allreduce,
     };
     let of_arm = |source| SimulatedError::Arm { arm: arm.name(), source };
-    let mut spec =
-        SimSpec::of_cluster(&cluster, found, dataset.book().clone(), load, scenario.seed).map_err(of_arm)?;
+    let mut spec = SimSpec::of_cluster(&cluster, found, book.clone(), load, scenario.seed).map_err(of_arm)?;
     spec.latency = scenario.cluster.latency;
+    spec.events.extend(scenario.events.iter().cloned());
     Ok(spec)
 }
 
 /// Nodes as the runner names them; nobody binds their addresses.
-fn places(scenario: &Scenario, dataset: &Dataset, cache: Bytes) -> Places {
+fn places(scenario: &Scenario, book: &PartitionBook, cache: Bytes) -> Places {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let storage = (0..scenario.cluster.storage_nodes).map(|n| (format!("s{n}"), Role::Storage));
     let compute = (0..scenario.cluster.compute_nodes).map(|n| (format!("c{n}"), Role::Compute));
@@ -73,11 +74,11 @@ fn places(scenario: &Scenario, dataset: &Dataset, cache: Bytes) -> Places {
         nodes: storage.chain(compute).map(place).collect(),
         folder: "simulated".into(),
         keys: None,
-        dataset_name: dataset.manifest().name.to_string(),
-        dataset: dataset.directory().to_owned(),
-        parts: dataset.book().parts() as u32,
+        dataset_name: "simulated".to_owned(),
+        dataset: "simulated".into(),
+        parts: book.parts() as u32,
         cache,
-        block: block(dataset.book()),
+        block: block(book),
     }
 }
 
@@ -133,7 +134,7 @@ pub fn runs(
         if stop.is_raised() {
             return Err(SimulatedError::Stopped);
         }
-        let spec = spec(scenario, dataset, arm.unwrap_or(Arm::None), cache)?;
+        let spec = spec(scenario, dataset.book(), arm.unwrap_or(Arm::None), cache)?;
         let mut on_step = |_: &_| bar.inc(1);
         let name = arm.map_or("bound", Arm::name);
         let mut run = super::run_watched(&spec, arm, workload, &mut on_step, None)

@@ -1,10 +1,10 @@
 //! The cluster in motion: engines, storage nodes, trainers, links, and one agenda.
 
 use super::clock::Agenda;
-use super::network::{FlowId, LinkIndex, Network, Path};
+use super::network::{FlowId, LinkIndex, Network};
 use super::ring::Ring;
-use super::spec::{Change, OnStep, Rows, SimCompute, SimError, SimSpec};
-use super::storage::{Next, Sent, Storage};
+use super::spec::{Change, OnStep, Rows, SimError, SimSpec};
+use super::storage::{Sent, Storage};
 use super::trainer::{Doing, Trainer};
 use super::watch::Watch;
 use crate::record::Counters;
@@ -306,160 +306,6 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    // Trainers.
-
-    /// Samples and announces what the window allows; returns when that is done.
-    fn look_ahead(&mut self, rank: TrainerRank, current: u64) -> u64 {
-        let (spec, now_ns) = (self.spec, self.now_ns);
-        let trainer = &mut self.trainers[rank.index()];
-        let credits = spec.nodes[trainer.node.index()].compute.as_ref().map_or(1, |compute| compute.credits);
-        let window = u64::from(spec.load.window).min(u64::from(credits).saturating_sub(1));
-        let ahead = trainer.ahead(current, window, spec.load.minibatches);
-        trainer.announced = ahead.end;
-        let node = trainer.node;
-        let mut sampled_ns = now_ns;
-        for minibatch in ahead {
-            let rows: usize = self.rows.of(rank, minibatch).iter().map(|(_, rows)| rows.len()).sum();
-            sampled_ns += spec.costs.sampling(rows);
-            // The node takes in one announcement after the other.
-            let Some(compute) = &mut self.computes[node.index()] else { continue };
-            let taken_ns = compute.busy_until_ns.max(sampled_ns) + spec.costs.announcing(rows);
-            compute.busy_until_ns = taken_ns;
-            self.agenda.add(taken_ns, Event::Announce(rank, minibatch));
-        }
-        self.trainers[rank.index()].lap.sample_ns += sampled_ns - now_ns;
-        sampled_ns
-    }
-
-    fn announce(&mut self, rank: TrainerRank, minibatch: u64) -> Result<(), SimError> {
-        let rows = self.rows;
-        let mut refused = None;
-        self.stage_of(rank, |engine, _| {
-            match engine.announce(trainer_id(rank), MinibatchId(minibatch), rows.of(rank, minibatch)) {
-                Ok(reaction) => reaction,
-                Err(refusal) => {
-                    refused = Some(refusal);
-                    Reaction::default()
-                }
-            }
-        })?;
-        refused.map_or(Ok(()), |refusal| Err(SimError::Announce { rank, reason: refusal.to_string() }))
-    }
-
-    /// A step begins.
-    fn begin_step(&mut self, rank: TrainerRank) {
-        let minibatch = self.trainers[rank.index()].minibatch;
-        self.trainers[rank.index()].doing = Doing::LookingAhead;
-        if self.computes[self.trainers[rank.index()].node.index()].is_none() {
-            // The bound: nothing to wait for.
-            self.trainers[rank.index()].doing = Doing::Computing;
-            let computed_ns = self.now_ns + self.spec.compute_ns(rank, minibatch);
-            self.agenda.add(computed_ns, Event::Computed(rank));
-            return;
-        }
-        let sampled_ns = self.look_ahead(rank, minibatch);
-        self.agenda.add(sampled_ns, Event::LookedAhead(rank));
-    }
-
-    fn ask(&mut self, rank: TrainerRank) {
-        let trainer = &mut self.trainers[rank.index()];
-        trainer.doing = Doing::Waiting;
-        let Some(compute) = &self.computes[trainer.node.index()] else { return };
-        // Behind its own announcements.
-        let at_ns = compute.busy_until_ns.max(self.now_ns) + self.spec.costs.message.0;
-        self.agenda.add(at_ns, Event::Want(rank, trainer.minibatch));
-        // It may have been ready before it was asked for.
-        self.gather(rank);
-    }
-
-    /// Gathers the minibatch that the trainer waits for, if it is ready.
-    fn gather(&mut self, rank: TrainerRank) {
-        let trainer = &mut self.trainers[rank.index()];
-        if trainer.doing != Doing::Waiting || !trainer.ready.remove(&trainer.minibatch) {
-            return;
-        }
-        trainer.doing = Doing::Gathering;
-        for (table, rows) in self.rows.of(rank, trainer.minibatch) {
-            let row_bytes = self.spec.book.row_bytes(*table).unwrap_or(0);
-            trainer.lap.gather_ns += self.spec.costs.gathering(rows.len(), row_bytes);
-            trainer.lap.rows += rows.len() as u64;
-            trainer.lap.bytes += rows.len() as u64 * u64::from(row_bytes);
-        }
-        self.agenda.add(self.now_ns + trainer.lap.gather_ns, Event::Gathered(rank));
-    }
-
-    /// The minibatch is gathered: it goes back to the node, and while the device computes, the next one is sampled.
-    fn compute(&mut self, rank: TrainerRank) {
-        let trainer = &mut self.trainers[rank.index()];
-        trainer.doing = Doing::Computing;
-        trainer.lap.wait_ns = self.now_ns - trainer.step_ns;
-        let minibatch = trainer.minibatch;
-        self.agenda.add(self.now_ns + self.spec.costs.message.0, Event::Release(rank, minibatch));
-        let computed_ns = self.now_ns + self.spec.compute_ns(rank, minibatch);
-        let sampled_ns = self.look_ahead(rank, minibatch + 1);
-        self.trainers[rank.index()].lap.wait_ns += sampled_ns.saturating_sub(computed_ns);
-        self.agenda.add(computed_ns.max(sampled_ns), Event::Computed(rank));
-    }
-
-    /// Ends the steps of trainers whose all-reduce ended, and begins their next ones.
-    fn end_steps(&mut self, on_step: OnStep<'_>) {
-        for rank in std::mem::take(&mut self.through) {
-            let trainer = &mut self.trainers[rank.index()];
-            if trainer.has_begun {
-                on_step(&trainer.end_step(self.now_ns));
-            }
-            trainer.has_begun = true;
-            trainer.step_ns = self.now_ns;
-            if trainer.minibatch < self.spec.load.minibatches {
-                self.begin_step(rank);
-            } else {
-                self.trainers[rank.index()].doing = Doing::Done;
-                self.unfinished -= 1;
-            }
-        }
-    }
-
-    // The all-reduce.
-
-    fn enter_ring(&mut self, rank: TrainerRank) {
-        match &mut self.ring {
-            Some(ring) => {
-                ring.enter(rank);
-                self.go_on_with_ring(rank);
-            }
-            None => self.through.push(rank),
-        }
-    }
-
-    fn go_on_with_ring(&mut self, rank: TrainerRank) {
-        let Some(ring) = &mut self.ring else { return };
-        if ring.begins_round(rank) {
-            let (next, bytes) = (ring.next(rank), ring.share());
-            let ends = (self.trainers[rank.index()].node, self.trainers[next.index()].node);
-            if ends.0 == ends.1 {
-                let copied_ns = (bytes * self.spec.costs.local_byte_ns) as u64;
-                self.agenda.add(self.now_ns + copied_ns, Event::RoundSent(rank));
-            } else {
-                let path = self.path(ends.0, ends.1);
-                let flow = self.network.start(path, bytes * self.spec.costs.wire_factor, self.now_ns);
-                self.cargo.insert(flow, Cargo::Round(rank));
-            }
-        }
-        if let Some(ring) = &mut self.ring {
-            self.through.extend(ring.ends(rank));
-        }
-    }
-
-    fn round_sent(&mut self, rank: TrainerRank) {
-        let Some(ring) = &mut self.ring else { return };
-        ring.sent(rank);
-        let latency_ns = (self.spec.latency.0 + self.spec.costs.round.0) * ring.latencies_of_round();
-        self.agenda.add(self.now_ns + latency_ns, Event::RoundReceived(ring.next(rank)));
-        self.go_on_with_ring(rank);
-    }
-
-    // Engines.
-
     fn stage_of(
         &mut self,
         rank: TrainerRank,
@@ -516,118 +362,6 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    // Storage nodes and links.
-
-    fn living(&mut self, node: NodeId, life: u32) -> Option<&mut Storage> {
-        self.storages[node.index()].as_mut().filter(|storage| storage.life == life)
-    }
-
-    /// Lets the storage node serve what it may.
-    fn serve(&mut self, node: NodeId) {
-        let (spec, now_ns) = (self.spec, self.now_ns);
-        let Some(storage) = &mut self.storages[node.index()] else { return };
-        let life = storage.life;
-        match storage.next(&spec.costs, now_ns) {
-            Next::Serve(sent) => {
-                self.agenda.add(now_ns + spec.costs.serving(sent.bytes), Event::Served(node, life));
-            }
-            Next::NotBefore(at_ns) => self.agenda.add(at_ns.max(now_ns + 1), Event::Serve(node, life)),
-            Next::Nothing => {}
-        }
-    }
-
-    fn send(&mut self, from: NodeId, sent: Sent) {
-        let path = self.path(from, sent.to);
-        let flow = self.network.start(path, self.spec.costs.wire_bytes(sent.bytes), self.now_ns);
-        self.cargo.insert(flow, Cargo::Rows { from, to: sent.to });
-    }
-
-    fn path(&self, from: NodeId, to: NodeId) -> Path {
-        let mut path = vec![up(from), down(to)];
-        path.extend(self.pairs.get(&(from, to)));
-        path
-    }
-
-    fn flow_ended(&mut self, flow: FlowId) {
-        match self.cargo.remove(&flow) {
-            Some(Cargo::Round(rank)) => self.round_sent(rank),
-            Some(Cargo::Rows { from, to }) => {
-                let Some(storage) = &mut self.storages[from.index()] else { return };
-                let Some((sent, next)) = storage.sent(to) else { return };
-                let generation = storage.generation.unwrap_or(Generation(0));
-                let at_ns = self.now_ns + self.spec.latency.0 + self.spec.costs.receiving(sent.bytes);
-                let transfer = sent.transfer;
-                self.agenda.add(at_ns, Event::Received { at: to, transfer, generation });
-                if let Some(next) = next {
-                    self.send(from, next);
-                }
-                self.serve(from);
-            }
-            None => {}
-        }
-    }
-
-    fn change(&mut self, at: usize) {
-        let spec = self.spec;
-        match spec.events[at].what {
-            Change::Link { between: (a, b), rate } => {
-                for pair in [(a, b), (b, a)] {
-                    if let Some(&link) = self.pairs.get(&pair) {
-                        self.network.set_capacity(link, rate.0 as f64, self.now_ns);
-                    }
-                }
-            }
-            Change::Interface { node, rate } => {
-                for link in [up(node), down(node)] {
-                    self.network.set_capacity(link, rate.0 as f64, self.now_ns);
-                }
-            }
-            Change::Down { node } => self.node_down(node),
-            Change::Up { node } => self.node_up(node),
-        }
-    }
-
-    /// A storage node is gone; who was connected to it notices by its silence.
-    fn node_down(&mut self, node: NodeId) {
-        let Some(storage) = self.storages[node.index()].as_mut().filter(|s| s.generation.is_some()) else {
-            return;
-        };
-        storage.down(&self.spec.limits);
-        let life = storage.life;
-        let cut: Vec<FlowId> = self
-            .cargo
-            .iter()
-            .filter(|(_, cargo)| matches!(cargo, Cargo::Rows { from, .. } if *from == node))
-            .map(|(&flow, _)| flow)
-            .collect();
-        for flow in cut {
-            self.network.cancel(flow, self.now_ns);
-            self.cargo.remove(&flow);
-        }
-        let noticed_ns = self.now_ns + self.spec.limits.heartbeat_timeout.0;
-        for compute in self.connected(node) {
-            self.agenda.add(noticed_ns, Event::LinkDown(compute, node, life));
-        }
-    }
-
-    fn node_up(&mut self, node: NodeId) {
-        let Some(storage) = self.storages[node.index()].as_mut().filter(|s| s.generation.is_none()) else {
-            return;
-        };
-        let generation = Generation(1 + u64::from(storage.life));
-        storage.generation = Some(generation);
-        let connected_ns = self.now_ns + self.spec.costs.reconnect.0 + self.spec.latency.0;
-        for compute in self.connected(node) {
-            self.agenda.add(connected_ns, Event::LinkUp(compute, node, generation));
-        }
-    }
-
-    /// The compute nodes that may ask a storage node.
-    fn connected(&self, storage: NodeId) -> Vec<NodeId> {
-        let asks = |compute: &SimCompute| compute.replicas.iter().flatten().any(|&(node, _)| node == storage);
-        self.spec.compute_nodes().filter(|(_, compute)| asks(compute)).map(|(node, _)| node).collect()
-    }
-
     /// What stands still, and why it may.
     fn stuck(&self) -> SimError {
         let mut lines = Vec::new();
@@ -656,14 +390,17 @@ impl<'a> Simulation<'a> {
         SimError::Stuck { at_ns: self.now_ns, unfinished: self.unfinished, state: lines.join("\n") }
     }
 
-    // What is left behind.
-
     /// The engines of the compute nodes.
     pub fn engines(&self) -> impl Iterator<Item = (NodeId, &Engine)> {
         self.computes
             .iter()
             .enumerate()
             .filter_map(|(at, compute)| Some((NodeId(at as u16), &compute.as_ref()?.engine)))
+    }
+
+    #[must_use]
+    pub fn spec(&self) -> &SimSpec {
+        self.spec
     }
 
     #[must_use]
@@ -701,10 +438,5 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn up(node: NodeId) -> LinkIndex {
-    LinkIndex(2 * u32::from(node.0))
-}
-
-fn down(node: NodeId) -> LinkIndex {
-    LinkIndex(2 * u32::from(node.0) + 1)
-}
+mod fabric;
+mod trainers;

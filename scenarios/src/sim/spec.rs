@@ -63,13 +63,19 @@ pub struct Load {
 }
 
 /// How compute times vary. The mean of the jitter is 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variation {
     /// Standard deviation of the logarithm of a step's compute time.
     pub jitter: f64,
     /// Share of the steps that take `straggler_factor` times as long.
     pub stragglers: f64,
     pub straggler_factor: f64,
+}
+
+impl Default for Variation {
+    fn default() -> Self {
+        Variation { jitter: 0.0, stragglers: 0.0, straggler_factor: 1.0 }
+    }
 }
 
 /// Something happens to the cluster.

@@ -1,6 +1,6 @@
 //! TOML text into a [`Spec`]; everything that is not readable is collected with its line.
 
-use crate::spec::{At, ClusterSpec, DatasetSpec, Spec, TrainerSpec};
+use crate::spec::{At, ClusterSpec, DatasetSpec, EventSpec, SimulationSpec, Spec, TrainerSpec};
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, Value};
 
@@ -75,6 +75,8 @@ impl Reader<'_> {
             dataset: self.dataset(&mut keys),
             cluster: self.cluster(&mut keys),
             trainer: self.trainer(&mut keys),
+            simulation: self.simulation(&mut keys),
+            events: self.events(&mut keys),
         };
         self.unknown(&keys);
         spec
@@ -86,6 +88,7 @@ impl Reader<'_> {
             line,
             import: self.text_at(&mut keys, "import"),
             directory: self.text_at(&mut keys, "directory"),
+            statistics: self.text_at(&mut keys, "statistics"),
             parts: self.integer(&mut keys, "parts"),
             rows_per_block: self.integer(&mut keys, "rows_per_block"),
         };
@@ -126,6 +129,44 @@ impl Reader<'_> {
             verify: self.flag(&mut keys, "verify"),
             command: self.texts(&mut keys, "command"),
             time_limit: self.text_at(&mut keys, "time_limit"),
+        };
+        self.unknown(&keys);
+        spec
+    }
+
+    fn simulation(&mut self, file: &mut Keys<'_>) -> SimulationSpec {
+        let (line, mut keys) = self.table(file, "simulation");
+        let spec = SimulationSpec {
+            line,
+            jitter: self.number(&mut keys, "jitter"),
+            stragglers: self.number(&mut keys, "stragglers"),
+            straggler_factor: self.number(&mut keys, "straggler_factor"),
+        };
+        self.unknown(&keys);
+        spec
+    }
+
+    fn events(&mut self, file: &mut Keys<'_>) -> Vec<EventSpec> {
+        let Some(item) = file.take("event") else { return Vec::new() };
+        let Some(tables) = item.as_array_of_tables() else {
+            let span = item.span().unwrap_or(0..0);
+            let (expected, example) = ("a list of tables", "[[event]]");
+            self.error(span, ReadError::WrongType { key: "event", expected, example });
+            return Vec::new();
+        };
+        tables.iter().map(|table| self.event(table)).collect()
+    }
+
+    fn event(&mut self, table: &Table) -> EventSpec {
+        let mut keys = Keys { table: Some(table), known: Vec::new() };
+        let spec = EventSpec {
+            line: self.line(&table.span().unwrap_or(0..0)),
+            at: self.text_at(&mut keys, "at"),
+            link: self.text_at(&mut keys, "link"),
+            node: self.text_at(&mut keys, "node"),
+            bandwidth: self.text_at(&mut keys, "bandwidth"),
+            down: self.flag(&mut keys, "down"),
+            up: self.flag(&mut keys, "up"),
         };
         self.unknown(&keys);
         spec

@@ -1,5 +1,13 @@
 //! What a simulation shows to the invariant that watches it.
 
+pub mod accepted;
+pub mod bytes;
+pub mod capacity;
+pub mod generations;
+pub mod permits;
+pub mod pins;
+pub mod served;
+
 use super::world::World;
 use rudder_policy::step::{Outcome, Refusal, Step, TrainerId, Transfer};
 use rudder_topology::{Generation, NodeId, TransferId};
@@ -52,7 +60,34 @@ pub trait Invariant {
     }
 }
 
-/// A deliberate defect, to show that an invariant notices it.
+/// Every invariant, over one run.
+pub struct All(Vec<Box<dyn Invariant>>);
+
+impl Default for All {
+    fn default() -> Self {
+        All(vec![
+            Box::new(capacity::Capacity),
+            Box::new(pins::Pins::default()),
+            Box::new(accepted::Accepted::default()),
+            Box::new(bytes::RightBytes),
+            Box::new(generations::Generations::default()),
+            Box::new(permits::Permits::default()),
+            Box::new(served::EveryMinibatchServed::default()),
+        ])
+    }
+}
+
+impl Invariant for All {
+    fn after(&mut self, world: &World, notes: &[Note]) -> Result<(), String> {
+        self.0.iter_mut().try_for_each(|invariant| invariant.after(world, notes))
+    }
+
+    fn at_end(&mut self, world: &World) -> Result<(), String> {
+        self.0.iter_mut().try_for_each(|invariant| invariant.at_end(world))
+    }
+}
+
+/// A deliberate defect, to show that an invariant notices it. Only tests make one: what the product plays has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
     #[default]

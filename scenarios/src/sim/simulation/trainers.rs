@@ -1,0 +1,157 @@
+//! Trainers: their steps, and the all-reduce between them.
+
+use super::{Cargo, Event, Simulation, trainer_id};
+use crate::sim::spec::{OnStep, SimError};
+use crate::sim::trainer::Doing;
+use rudder_policy::step::Reaction;
+use rudder_topology::{MinibatchId, TrainerRank};
+
+impl Simulation<'_> {
+    /// Samples and announces what the window allows; returns when that is done.
+    pub(super) fn look_ahead(&mut self, rank: TrainerRank, current: u64) -> u64 {
+        let (spec, now_ns) = (self.spec, self.now_ns);
+        let trainer = &mut self.trainers[rank.index()];
+        let credits = spec.nodes[trainer.node.index()].compute.as_ref().map_or(1, |compute| compute.credits);
+        let window = u64::from(spec.load.window).min(u64::from(credits).saturating_sub(1));
+        let ahead = trainer.ahead(current, window, spec.load.minibatches);
+        trainer.announced = ahead.end;
+        let node = trainer.node;
+        let mut sampled_ns = now_ns;
+        for minibatch in ahead {
+            let rows: usize = self.rows.of(rank, minibatch).iter().map(|(_, rows)| rows.len()).sum();
+            sampled_ns += spec.costs.sampling(rows);
+            // The node takes in one announcement after the other.
+            let Some(compute) = &mut self.computes[node.index()] else { continue };
+            let taken_ns = compute.busy_until_ns.max(sampled_ns) + spec.costs.announcing(rows);
+            compute.busy_until_ns = taken_ns;
+            self.agenda.add(taken_ns, Event::Announce(rank, minibatch));
+        }
+        self.trainers[rank.index()].lap.sample_ns += sampled_ns - now_ns;
+        sampled_ns
+    }
+
+    pub(super) fn announce(&mut self, rank: TrainerRank, minibatch: u64) -> Result<(), SimError> {
+        let rows = self.rows;
+        let mut refused = None;
+        self.stage_of(rank, |engine, _| {
+            match engine.announce(trainer_id(rank), MinibatchId(minibatch), rows.of(rank, minibatch)) {
+                Ok(reaction) => reaction,
+                Err(refusal) => {
+                    refused = Some(refusal);
+                    Reaction::default()
+                }
+            }
+        })?;
+        refused.map_or(Ok(()), |refusal| Err(SimError::Announce { rank, reason: refusal.to_string() }))
+    }
+
+    /// A step begins.
+    pub(super) fn begin_step(&mut self, rank: TrainerRank) {
+        let minibatch = self.trainers[rank.index()].minibatch;
+        self.trainers[rank.index()].doing = Doing::LookingAhead;
+        if self.computes[self.trainers[rank.index()].node.index()].is_none() {
+            // The bound: nothing to wait for.
+            self.trainers[rank.index()].doing = Doing::Computing;
+            let computed_ns = self.now_ns + self.spec.compute_ns(rank, minibatch);
+            self.agenda.add(computed_ns, Event::Computed(rank));
+            return;
+        }
+        let sampled_ns = self.look_ahead(rank, minibatch);
+        self.agenda.add(sampled_ns, Event::LookedAhead(rank));
+    }
+
+    pub(super) fn ask(&mut self, rank: TrainerRank) {
+        let trainer = &mut self.trainers[rank.index()];
+        trainer.doing = Doing::Waiting;
+        let Some(compute) = &self.computes[trainer.node.index()] else { return };
+        // Behind its own announcements.
+        let at_ns = compute.busy_until_ns.max(self.now_ns) + self.spec.costs.message.0;
+        self.agenda.add(at_ns, Event::Want(rank, trainer.minibatch));
+        // It may have been ready before it was asked for.
+        self.gather(rank);
+    }
+
+    /// Gathers the minibatch that the trainer waits for, if it is ready.
+    pub(super) fn gather(&mut self, rank: TrainerRank) {
+        let trainer = &mut self.trainers[rank.index()];
+        if trainer.doing != Doing::Waiting || !trainer.ready.remove(&trainer.minibatch) {
+            return;
+        }
+        trainer.doing = Doing::Gathering;
+        for (table, rows) in self.rows.of(rank, trainer.minibatch) {
+            let row_bytes = self.spec.book.row_bytes(*table).unwrap_or(0);
+            trainer.lap.gather_ns += self.spec.costs.gathering(rows.len(), row_bytes);
+            trainer.lap.rows += rows.len() as u64;
+            trainer.lap.bytes += rows.len() as u64 * u64::from(row_bytes);
+        }
+        self.agenda.add(self.now_ns + trainer.lap.gather_ns, Event::Gathered(rank));
+    }
+
+    /// The minibatch is gathered: it goes back to the node, and while the device computes, the next one is sampled.
+    pub(super) fn compute(&mut self, rank: TrainerRank) {
+        let trainer = &mut self.trainers[rank.index()];
+        trainer.doing = Doing::Computing;
+        trainer.lap.wait_ns = self.now_ns - trainer.step_ns;
+        let minibatch = trainer.minibatch;
+        self.agenda.add(self.now_ns + self.spec.costs.message.0, Event::Release(rank, minibatch));
+        let computed_ns = self.now_ns + self.spec.compute_ns(rank, minibatch);
+        let sampled_ns = self.look_ahead(rank, minibatch + 1);
+        self.trainers[rank.index()].lap.wait_ns += sampled_ns.saturating_sub(computed_ns);
+        self.agenda.add(computed_ns.max(sampled_ns), Event::Computed(rank));
+    }
+
+    /// Ends the steps of trainers whose all-reduce ended, and begins their next ones.
+    pub(super) fn end_steps(&mut self, on_step: OnStep<'_>) {
+        for rank in std::mem::take(&mut self.through) {
+            let trainer = &mut self.trainers[rank.index()];
+            if trainer.has_begun {
+                on_step(&trainer.end_step(self.now_ns));
+            }
+            trainer.has_begun = true;
+            trainer.step_ns = self.now_ns;
+            if trainer.minibatch < self.spec.load.minibatches {
+                self.begin_step(rank);
+            } else {
+                self.trainers[rank.index()].doing = Doing::Done;
+                self.unfinished -= 1;
+            }
+        }
+    }
+
+    pub(super) fn enter_ring(&mut self, rank: TrainerRank) {
+        match &mut self.ring {
+            Some(ring) => {
+                ring.enter(rank);
+                self.go_on_with_ring(rank);
+            }
+            None => self.through.push(rank),
+        }
+    }
+
+    pub(super) fn go_on_with_ring(&mut self, rank: TrainerRank) {
+        let Some(ring) = &mut self.ring else { return };
+        if ring.begins_round(rank) {
+            let (next, bytes) = (ring.next(rank), ring.share());
+            let ends = (self.trainers[rank.index()].node, self.trainers[next.index()].node);
+            if ends.0 == ends.1 {
+                let copied_ns = (bytes * self.spec.costs.local_byte_ns) as u64;
+                self.agenda.add(self.now_ns + copied_ns, Event::RoundSent(rank));
+            } else {
+                let path = self.path(ends.0, ends.1);
+                let flow = self.network.start(path, bytes * self.spec.costs.wire_factor, self.now_ns);
+                self.cargo.insert(flow, Cargo::Round(rank));
+            }
+        }
+        if let Some(ring) = &mut self.ring {
+            self.through.extend(ring.ends(rank));
+        }
+    }
+
+    pub(super) fn round_sent(&mut self, rank: TrainerRank) {
+        let Some(ring) = &mut self.ring else { return };
+        ring.sent(rank);
+        let latency_ns = (self.spec.latency.0 + self.spec.costs.round.0) * ring.latencies_of_round();
+        self.agenda.add(self.now_ns + latency_ns, Event::RoundReceived(ring.next(rank)));
+        self.go_on_with_ring(rank);
+    }
+}
