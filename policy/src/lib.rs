@@ -25,6 +25,10 @@ pub mod ledger;
 
 pub mod advice;
 
+pub mod guard;
+pub mod rate;
+pub mod shadow;
+
 pub mod oracle;
 pub mod pacing;
 pub mod queue;

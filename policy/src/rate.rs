@@ -1,0 +1,86 @@
+//! How fast a link delivers, measured over the time in which something was under way.
+
+/// Busy time that one measurement spans at least: many transfers, few milliseconds.
+const SPAN_NS: u64 = 20_000_000;
+/// Weight of the newest measurement.
+const WEIGHT: f64 = 0.25;
+
+/// Delivered bytes per second of busy time, as a moving average. It includes queueing at the far end: what counts is
+/// when bytes come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeliveryRate {
+    bytes_per_s: Option<f64>,
+    busy_since_ns: Option<u64>,
+    busy_ns: u64,
+    bytes: u64,
+}
+
+impl DeliveryRate {
+    /// `None` until enough was seen.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> Option<f64> {
+        self.bytes_per_s
+    }
+
+    /// Something departed on the link.
+    pub fn departed(&mut self, now_ns: u64) {
+        self.busy_since_ns.get_or_insert(now_ns);
+    }
+
+    /// A transfer ended; `bytes` of it arrived (0: it was lost). `idle`: nothing is under way any more.
+    pub fn ended(&mut self, now_ns: u64, bytes: u64, idle: bool) {
+        let Some(since) = self.busy_since_ns else { return };
+        self.busy_ns += now_ns.saturating_sub(since);
+        self.busy_since_ns = (!idle).then_some(now_ns);
+        self.bytes += bytes;
+        if self.busy_ns >= SPAN_NS {
+            let found = self.bytes as f64 / (self.busy_ns as f64 / 1e9);
+            let former = self.bytes_per_s.unwrap_or(found);
+            self.bytes_per_s = Some(former + WEIGHT * (found - former));
+            self.busy_ns = 0;
+            self.bytes = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_does_not_count() {
+        let mut rate = DeliveryRate::default();
+        let ms = |ms: u64| ms * 1_000_000;
+        // 10 ms of work, 90 ms of rest, at 1 MB per busy 10 ms.
+        for round in 0..20 {
+            rate.departed(ms(round * 100));
+            assert_eq!(rate.bytes_per_s().is_some(), round > 1);
+            rate.ended(ms(round * 100 + 5), 500_000, false);
+            rate.ended(ms(round * 100 + 10), 500_000, true);
+        }
+        assert!((rate.bytes_per_s().unwrap() - 1e8).abs() < 1.0, "{rate:?}");
+    }
+
+    #[test]
+    fn a_slower_link_shows_and_losses_count_as_nothing() {
+        let mut rate = DeliveryRate::default();
+        let mut now_ns = 0;
+        let mut play = |rate: &mut DeliveryRate, transfers: u32, bytes| {
+            for _ in 0..transfers {
+                rate.departed(now_ns);
+                now_ns += SPAN_NS;
+                rate.ended(now_ns, bytes, true);
+            }
+        };
+        play(&mut rate, 10, 2_000_000);
+        assert!((rate.bytes_per_s().unwrap() - 1e8).abs() < 1.0);
+        play(&mut rate, 30, 200_000);
+        assert!((rate.bytes_per_s().unwrap() - 1e7).abs() < 1e5, "{rate:?}");
+        play(&mut rate, 60, 0);
+        assert!(rate.bytes_per_s().unwrap() < 1e3);
+        // An end without a beginning changes nothing.
+        let before = rate;
+        rate.ended(now_ns + 1, 5, true);
+        assert_eq!(rate, before);
+    }
+}
