@@ -21,7 +21,7 @@ use crate::view::{Facts, Policy, View};
 use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_graph::demand::DemandMapper;
-use rudder_topology::{Bytes, JobId, Limits, LinkCost, NodeId, PolicySpec};
+use rudder_topology::{Bytes, JobId, Limits, LinkCost, NodeId, PolicySpec, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,7 +61,6 @@ pub struct Engine {
     statistics: Statistics,
     /// Nanoseconds that each job's trainers waited.
     job_waits_ns: BTreeMap<JobId, u64>,
-    limits: Limits,
     credits: u32,
     /// Minibatches that pass by the cache, with the next block of each.
     pieces: Vec<pieces::Progress>,
@@ -76,11 +75,13 @@ const ROUNDS_MAX: usize = 1000;
 impl Engine {
     pub fn new(config: EngineConfig) -> Result<Self, CacheTooSmall> {
         let geometry = Geometry::new(&config.book, config.cache_bytes)?;
+        let tables = (0..config.book.tables()).map(|table| TableId(table as u16));
+        let block_max = Bytes(tables.filter_map(|t| config.book.block_bytes(t)).max().unwrap_or(0).into());
         Ok(Engine {
             policy: arms::policy(config.policy, &config.book, &geometry),
             facts: Facts {
                 window: Window::new(config.book.blocks()),
-                links: Links::new(&config.replicas, &config.limits),
+                links: Links::new(&config.replicas, block_max, &config.limits),
                 cache: CacheIndex::new(&config.book, geometry),
                 book: config.book,
                 parameters: config.parameters,
@@ -90,7 +91,6 @@ impl Engine {
             former_parameters: None,
             statistics: Statistics::default(),
             job_waits_ns: BTreeMap::new(),
-            limits: config.limits,
             credits: config.credits,
             pieces: vec![],
             unseen: vec![],

@@ -26,7 +26,6 @@ pub mod ledger;
 pub mod advice;
 
 pub mod guard;
-pub mod rate;
 pub mod shadow;
 
 pub mod oracle;

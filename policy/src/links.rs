@@ -8,6 +8,12 @@ use rudder_topology::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
+mod rate;
+mod windows;
+
+pub use rate::DeliveryRate;
+pub use windows::LinkWindow;
+
 /// A storage node, seen over its link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
@@ -20,14 +26,20 @@ pub struct Link {
     pub share_percent: u8,
     /// Payload bytes that arrived over it.
     pub arrived_bytes: u64,
+    /// How much may be in flight.
+    pub window: LinkWindow,
+    /// How fast rows really come.
+    pub rate: DeliveryRate,
 }
 
 impl Link {
-    /// The cost by which replicas are compared: a link of which less may be used counts as that much slower.
+    /// Bytes per second by which replicas are compared: as rows came lately, where any did, else as the topology
+    /// states; a link of which less may be used counts as that much slower.
     #[must_use]
-    pub fn cost_now(&self) -> LinkCost {
-        let bandwidth = u128::from(self.cost.bandwidth.0) * u128::from(self.share_percent) / 100;
-        LinkCost { bandwidth: BytesPerSecond(bandwidth as u64), ..self.cost }
+    pub fn bandwidth(&self, now_ns: u64) -> BytesPerSecond {
+        let lately = self.rate.bytes_per_s(now_ns);
+        let bandwidth = lately.map_or(self.cost.bandwidth, |rate| BytesPerSecond(rate.max(1.0) as u64));
+        BytesPerSecond((u128::from(bandwidth.0) * u128::from(self.share_percent) / 100) as u64)
     }
 }
 
@@ -69,7 +81,6 @@ pub struct Links {
     /// Copies that turned out corrupt or refused.
     bad: FxHashSet<(BlockId, NodeId)>,
     in_flight_bytes: u64,
-    link_max: u64,
     node_max: u64,
     /// Of a link's usable permits, what prefetching may hold, in percent.
     prefetch_percent: u64,
@@ -79,25 +90,33 @@ pub struct Links {
 
 impl Links {
     #[must_use]
-    pub fn new(parts: &[Vec<(NodeId, LinkCost)>], limits: &Limits) -> Self {
-        let mut links = BTreeMap::new();
+    pub fn new(parts: &[Vec<(NodeId, LinkCost)>], block_max: Bytes, limits: &Limits) -> Self {
+        let mut costs = BTreeMap::new();
         for &(node, cost) in parts.iter().flatten() {
-            links.entry(node).or_insert(Link {
+            costs.entry(node).or_insert(cost);
+        }
+        let (node_max, windows) =
+            windows::windows(&costs.values().copied().collect::<Vec<_>>(), block_max, limits);
+        let link = |((node, cost), window)| {
+            let link = Link {
                 cost,
                 up: None,
                 in_flight_bytes: 0,
                 share_percent: 100,
                 arrived_bytes: 0,
-            });
-        }
+                window,
+                rate: DeliveryRate::default(),
+            };
+            (node, link)
+        };
+        let links = costs.into_iter().zip(windows).map(link).collect();
         Links {
             links,
             replicas: parts.iter().map(|part| part.iter().map(|&(node, _)| node).collect()).collect(),
             transfers: FxHashMap::default(),
             bad: FxHashSet::default(),
             in_flight_bytes: 0,
-            link_max: limits.link_in_flight_bytes.0,
-            node_max: limits.node_in_flight_bytes.0,
+            node_max,
             prefetch_percent: 100,
             time_out: limits.transfer_timeout,
             next_transfer: 1,
@@ -137,7 +156,7 @@ impl Links {
     #[must_use]
     pub fn link_room(&self, node: NodeId, class: Class) -> u64 {
         self.links.get(&node).map_or(0, |link| {
-            let usable = percent(self.link_max, u64::from(link.share_percent));
+            let usable = percent(link.window.in_flight_max, u64::from(link.share_percent));
             let usable = match class {
                 Class::Demand => usable,
                 Class::Prefetch => percent(usable, self.prefetch_percent),
@@ -152,6 +171,12 @@ impl Links {
         class == Class::Demand || self.prefetch_percent > 0
     }
 
+    /// Payload bytes of one transfer at most.
+    #[must_use]
+    pub fn transfer_max(&self, node: NodeId) -> u64 {
+        self.links.get(&node).map_or(0, |link| link.window.transfer_max)
+    }
+
     /// Bytes that may still depart towards this compute node.
     #[must_use]
     pub fn node_room(&self) -> u64 {
@@ -162,15 +187,6 @@ impl Links {
     #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
-    }
-
-    /// How long `bytes` more would take on a link with what is in flight before them.
-    #[must_use]
-    pub fn finish_time(&self, node: NodeId, ahead_bytes: u64, bytes: u64) -> Nanos {
-        self.links.get(&node).map_or(Nanos(u64::MAX), |link| {
-            let queue = link.in_flight_bytes + ahead_bytes + bytes;
-            Nanos(link.cost_now().bandwidth.time_for(Bytes(queue)).0.saturating_add(link.cost.latency.0))
-        })
     }
 
     pub(crate) fn set_up(&mut self, node: NodeId, generation: Option<Generation>) -> bool {
@@ -199,7 +215,26 @@ impl Links {
         }
     }
 
-    pub(crate) fn return_permit(&mut self, node: NodeId, bytes: u64) {
+    /// Takes a transfer that ended out, and returns its permit. `None`: it ended before, or is another incarnation's.
+    pub(crate) fn end(
+        &mut self,
+        id: TransferId,
+        generation: Generation,
+        arrived: bool,
+        now_ns: u64,
+    ) -> Option<InFlight> {
+        self.transfers.get(&id).filter(|transfer| transfer.generation == generation)?;
+        let transfer = self.transfers.remove(&id)?;
+        self.return_permit(transfer.node, transfer.bytes);
+        if let Some(link) = self.links.get_mut(&transfer.node) {
+            let bytes = if arrived { transfer.bytes } else { 0 };
+            link.arrived_bytes += bytes;
+            link.rate.ended(now_ns, bytes, link.in_flight_bytes == 0);
+        }
+        Some(transfer)
+    }
+
+    fn return_permit(&mut self, node: NodeId, bytes: u64) {
         if let Some(link) = self.links.get_mut(&node) {
             debug_assert!(link.in_flight_bytes >= bytes);
             link.in_flight_bytes = link.in_flight_bytes.saturating_sub(bytes);
@@ -207,13 +242,11 @@ impl Links {
         }
     }
 
-    pub(crate) fn note_arrived(&mut self, node: NodeId, bytes: u64) {
-        if let Some(link) = self.links.get_mut(&node) {
-            link.arrived_bytes += bytes;
+    /// Registers a transfer that departs.
+    pub(crate) fn begin(&mut self, transfer: InFlight, now_ns: u64) -> TransferId {
+        if let Some(link) = self.links.get_mut(&transfer.node) {
+            link.rate.departed(now_ns);
         }
-    }
-
-    pub(crate) fn begin(&mut self, transfer: InFlight) -> TransferId {
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
         self.transfers.insert(id, transfer);

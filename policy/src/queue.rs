@@ -16,6 +16,9 @@ pub struct Queued<L, T> {
     pub work: T,
 }
 
+/// What a link may send per round at most: others do not wait longer for one with large transfers.
+pub const QUANTUM: Bytes = Bytes(64 << 10);
+
 /// Transfers of all links of one mover. `L` names a link.
 #[derive(Clone, Debug)]
 pub struct ClassQueue<L, T> {
@@ -39,7 +42,7 @@ struct Lane<L, T> {
 }
 
 impl<L: Copy + Ord, T> ClassQueue<L, T> {
-    /// `quantum`: what a link may send per round; the size of a usual transfer is right.
+    /// `quantum`: what a link may send per round; the size of a usual transfer is right ([`QUANTUM`] at most).
     #[must_use]
     pub fn new(quantum: Bytes) -> Self {
         ClassQueue { demand: Fair::new(quantum), prefetch: Fair::new(quantum), by_link: BTreeMap::new() }

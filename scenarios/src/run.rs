@@ -212,7 +212,6 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
         dataset: dataset.directory().to_owned(),
         parts: dataset.book().parts() as u32,
         cache: cache(scenario, dataset.book()),
-        block: block(dataset.book()),
     };
     for node in 0..cluster.storage_nodes as usize {
         let directory = places.storage_directory(node);

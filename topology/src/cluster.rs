@@ -127,11 +127,12 @@ pub struct LinkCost {
 /// Hard limits, all with defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Payload bytes in flight towards one compute node from one storage node.
+    /// Payload bytes in flight towards one compute node from one storage node, at most: what the link carries in a few
+    /// milliseconds counts where that is less.
     pub link_in_flight_bytes: Bytes,
-    /// Payload bytes in flight towards one compute node.
+    /// Payload bytes in flight towards one compute node, at most; likewise.
     pub node_in_flight_bytes: Bytes,
-    /// Payload of one transfer at most.
+    /// Payload of one transfer at most; smaller on slow links.
     pub transfer_bytes_max: Bytes,
     /// A transfer that has not ended after this is given up and its permit returns.
     pub transfer_timeout: Nanos,
@@ -144,9 +145,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            link_in_flight_bytes: Bytes(256 << 10),
-            node_in_flight_bytes: Bytes(8 << 20),
-            transfer_bytes_max: Bytes(64 << 10),
+            link_in_flight_bytes: Bytes(64 << 20),
+            node_in_flight_bytes: Bytes(64 << 20),
+            transfer_bytes_max: Bytes(2 << 20),
             transfer_timeout: Nanos::from_secs(10),
             heartbeat_timeout: Nanos::from_secs(3),
             link_rate_max: None,

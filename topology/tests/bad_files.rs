@@ -359,12 +359,12 @@ fn links_and_limits() {
     );
     check(
         &format!(
-            "{STORAGE}[limits]\nheartbeat_timeout = \"1ms\"\nlink_in_flight_bytes = \"1GiB\"\nlink_rate_max = 5\n"
+            "{STORAGE}[limits]\nheartbeat_timeout = \"1ms\"\nlink_in_flight_bytes = \"1GiB\"\nnode_in_flight_bytes = \"1MiB\"\nlink_rate_max = 5\n"
         ),
         &[
             "t.toml:8: `heartbeat_timeout = \"1ms\"` is out of range; it is from 100.0 ms to 60.00 s",
             "t.toml:9: `link_in_flight_bytes` is larger than `node_in_flight_bytes`; it must not be",
-            "t.toml:10: `link_rate_max` is a whole number; write a text in quotes",
+            "t.toml:11: `link_rate_max` is a whole number; write a text in quotes",
         ],
     );
 }

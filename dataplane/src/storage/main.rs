@@ -9,7 +9,7 @@ use rudder_client::handshake::{Scope, Session, Verbs};
 use rudder_client::identity::PeerName;
 use rudder_graph::BlockRows;
 use rudder_policy::pacing::{NotBefore, TokenBucket};
-use rudder_policy::queue::{ClassQueue, Queued};
+use rudder_policy::queue::{ClassQueue, QUANTUM, Queued};
 use rudder_topology::{Bytes, BytesPerSecond, DatasetName, Nanos, NodeName};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ pub(super) struct Work {
 impl ThreadMain for Main {
     async fn run<I: Io>(self, io: I) {
         let Main { mut config, mut commands, counters } = self;
-        let quantum = config.transfer_bytes_max;
+        let quantum = config.transfer_bytes_max.min(QUANTUM);
         let datasets = std::mem::take(&mut config.datasets);
         let server = Rc::new(Server {
             io,

@@ -318,10 +318,10 @@ impl<O: Order> Arm<O> {
 }
 
 impl<O: Order> Policy for Arm<O> {
-    fn on(&mut self, events: &[Event], _now_ns: u64, view: &View) -> Vec<Step> {
+    fn on(&mut self, events: &[Event], now_ns: u64, view: &View) -> Vec<Step> {
         self.order.prepare(view);
         self.marks.clear();
-        self.budget.renew(view);
+        self.budget.renew(view, now_ns);
         let mut steps = vec![];
         for event in events {
             self.note(event, view, &mut steps);

@@ -148,10 +148,10 @@ impl Engine {
         self.statistics.evictions += 1;
     }
 
-    /// Batches accepted fetches into transfers of at most `transfer_bytes_max`.
+    /// Batches accepted fetches into transfers that fit their links.
     pub(super) fn depart(&mut self, departing: Departing, now_ns: u64, commands: &mut Vec<Command>) {
-        let max = self.limits.transfer_bytes_max.0;
         for group in departing.groups {
+            let max = self.facts.links.transfer_max(group.node);
             let mut rest = group.rows.as_slice();
             while !rest.is_empty() {
                 let mut bytes = 0;
@@ -195,7 +195,8 @@ impl Engine {
         items: Vec<Item>,
     ) -> Transfer {
         let expires_ns = now_ns.saturating_add(self.facts.links.time_out.0);
-        let id = self.facts.links.begin(InFlight { node, generation, class, bytes, expires_ns, purpose });
+        let id =
+            self.facts.links.begin(InFlight { node, generation, class, bytes, expires_ns, purpose }, now_ns);
         self.statistics.transfers += 1;
         Transfer { id, node, generation, class, items, bytes }
     }

@@ -16,18 +16,14 @@ impl Engine {
         outcome: Outcome,
         now_ns: u64,
     ) -> Reaction {
-        let known = self.facts.links.transfers.get(&id).is_some_and(|t| t.generation == generation);
-        let Some(transfer) = known.then(|| self.facts.links.transfers.remove(&id)).flatten() else {
+        let arrived = matches!(outcome, Outcome::Arrived { .. });
+        let Some(transfer) = self.facts.links.end(id, generation, arrived, now_ns) else {
             self.statistics.stale_answers += 1;
             return Reaction::default();
         };
-        self.facts.links.return_permit(transfer.node, transfer.bytes);
         let mut reaction = Reaction::default();
         match outcome {
-            Outcome::Arrived { private } => {
-                self.facts.links.note_arrived(transfer.node, transfer.bytes);
-                self.arrived(transfer, private, &mut reaction);
-            }
+            Outcome::Arrived { private } => self.arrived(transfer, private, &mut reaction),
             Outcome::Lost => {
                 self.statistics.transfers_lost += 1;
                 self.failed(&transfer, None, &mut reaction);

@@ -107,7 +107,7 @@ impl Engine {
         let (mut end, mut bytes) = (start, 0);
         for rows in &entry.blocks[start as usize..segment.end as usize] {
             let more = u64::from(rows.rows()) * row_bytes;
-            let full = bytes + more > self.limits.transfer_bytes_max.0;
+            let full = bytes + more > self.facts.links.transfer_max(node);
             if end > start && (full || self.facts.links.is_bad(rows.block, node)) {
                 break;
             }

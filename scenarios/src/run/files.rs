@@ -18,8 +18,6 @@ pub(crate) struct Places {
     pub dataset: PathBuf,
     pub parts: u32,
     pub cache: Bytes,
-    /// A full block.
-    pub block: Bytes,
 }
 
 #[derive(Clone, Debug)]
@@ -66,7 +64,10 @@ impl Places {
                 ..DatasetSpec::default()
             }],
             default_link: Some(link),
-            limits: limits(scenario, self.block),
+            limits: LimitsSpec {
+                heartbeat_timeout: scenario.cluster.heartbeat_timeout.map(Nanos::spec_text),
+                ..LimitsSpec::default()
+            },
             ..ClusterSpec::default()
         }
     }
@@ -104,31 +105,6 @@ impl Places {
     }
 }
 
-/// In flight towards a compute node: what its link carries in this time. More would only queue before the link, and
-/// hold up demand and gradients behind prefetched rows.
-const IN_FLIGHT: Nanos = Nanos::from_millis(6);
-/// But at least this much: a slow link delivers whole transfers one after the other, at both of its ends.
-const IN_FLIGHT_LEAST: Bytes = Bytes(64 << 10);
-
-/// Limits that fit the links, as an operator who knows them would set.
-fn limits(scenario: &Scenario, block: Bytes) -> LimitsSpec {
-    let seconds = IN_FLIGHT.as_secs_f64() + 2.0 * scenario.cluster.latency.as_secs_f64();
-    let carried = Bytes((scenario.cluster.bandwidth.0 as f64 * seconds) as u64);
-    let node = carried.clamp(IN_FLIGHT_LEAST, Bytes(64 << 20));
-    // Each storage node has its share, so that none idles while another's link is full.
-    let share = Bytes(node.0 / u64::from(scenario.cluster.storage_nodes.max(1)));
-    let transfer = Bytes(share.0 / 4).clamp(Bytes(8 << 10), Bytes(256 << 10)).max(block);
-    let link = share.max(Bytes(transfer.0 * 2));
-    let node = node.max(link);
-    LimitsSpec {
-        link_in_flight_bytes: Some(link.spec_text()),
-        node_in_flight_bytes: Some(node.spec_text()),
-        transfer_bytes_max: Some(transfer.spec_text()),
-        heartbeat_timeout: scenario.cluster.heartbeat_timeout.map(Nanos::spec_text),
-        ..LimitsSpec::default()
-    }
-}
-
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -162,7 +138,6 @@ mod tests {
             dataset: "data".into(),
             parts: 3,
             cache: Bytes(4096),
-            block: Bytes(64 << 10),
         };
         for arm in Arm::ALL {
             let text = places.spec(&scenario, arm, &nodes).to_toml().unwrap();

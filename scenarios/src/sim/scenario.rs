@@ -78,7 +78,6 @@ fn places(scenario: &Scenario, book: &PartitionBook, cache: Bytes) -> Places {
         dataset: "simulated".into(),
         parts: book.parts() as u32,
         cache,
-        block: block(book),
     }
 }
 

@@ -5,7 +5,7 @@ use super::costs::Costs;
 use rudder_client::frames::HEADER_BYTES;
 use rudder_graph::Class;
 use rudder_policy::pacing::{NotBefore, TokenBucket};
-use rudder_policy::queue::{ClassQueue, Queued};
+use rudder_policy::queue::{ClassQueue, QUANTUM, Queued};
 use rudder_topology::{Bytes, Generation, Limits, Nanos, NodeId, TransferId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -60,7 +60,7 @@ impl Storage {
         Storage {
             generation: Some(Generation(1)),
             life: 0,
-            queue: ClassQueue::new(limits.transfer_bytes_max),
+            queue: ClassQueue::new(limits.transfer_bytes_max.min(QUANTUM)),
             connections: BTreeMap::new(),
             serving: None,
             bytes_demand: 0,
@@ -144,7 +144,7 @@ impl Storage {
     pub(super) fn down(&mut self, limits: &Limits) {
         self.generation = None;
         self.life += 1;
-        self.queue = ClassQueue::new(limits.transfer_bytes_max);
+        self.queue = ClassQueue::new(limits.transfer_bytes_max.min(QUANTUM));
         self.connections.clear();
         self.serving = None;
     }

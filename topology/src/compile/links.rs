@@ -140,27 +140,39 @@ impl Compiler<'_> {
         let rates = (BytesPerSecond(1000), BytesPerSecond::from_mbit(10_000_000));
         self.limit("link_rate_max", &spec.link_rate_max, rates, &mut rate);
         limits.link_rate_max = (rate.0 > 0).then_some(rate);
-        let ordered = [
-            (
-                "transfer_bytes_max",
-                limits.transfer_bytes_max,
-                "link_in_flight_bytes",
-                limits.link_in_flight_bytes,
-            ),
-            (
-                "link_in_flight_bytes",
-                limits.link_in_flight_bytes,
-                "node_in_flight_bytes",
-                limits.node_in_flight_bytes,
-            ),
-        ];
-        for (smaller, low, larger, high) in ordered {
-            if low > high {
-                let at = if self.source.has(&format!("limits.{smaller}")) { smaller } else { larger };
-                self.error(&format!("limits.{at}"), LimitError::Order { smaller, larger });
-            }
-        }
+        self.order(
+            "transfer_bytes_max",
+            "link_in_flight_bytes",
+            |limits| (&mut limits.transfer_bytes_max, &mut limits.link_in_flight_bytes),
+            &mut limits,
+        );
+        self.order(
+            "link_in_flight_bytes",
+            "node_in_flight_bytes",
+            |limits| (&mut limits.link_in_flight_bytes, &mut limits.node_in_flight_bytes),
+            &mut limits,
+        );
+        // A bound that was lowered above may lie below what the first pair left.
+        limits.transfer_bytes_max = limits.transfer_bytes_max.min(limits.link_in_flight_bytes);
         limits
+    }
+
+    /// One limit does not exceed another. Where the file states both, that is its business; else the default gives way.
+    fn order(
+        &mut self,
+        smaller: &'static str,
+        larger: &'static str,
+        both: impl Fn(&mut Limits) -> (&mut Bytes, &mut Bytes),
+        limits: &mut Limits,
+    ) {
+        let stated = |key: &str| self.source.has(&format!("limits.{key}"));
+        let (low, high) = both(limits);
+        match (stated(smaller), stated(larger)) {
+            _ if low <= high => {}
+            (true, true) => self.error(&format!("limits.{smaller}"), LimitError::Order { smaller, larger }),
+            (true, false) => *high = *low,
+            (false, _) => *low = *high,
+        }
     }
 
     fn limit<T>(&mut self, key: &'static str, text: &Option<String>, (min, max): (T, T), into: &mut T)

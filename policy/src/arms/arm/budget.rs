@@ -2,7 +2,7 @@
 
 use crate::view::View;
 use rudder_graph::Class;
-use rudder_topology::{BlockId, Bytes, Generation, LinkCost, NodeId, PartId, TableId};
+use rudder_topology::{BlockId, Bytes, BytesPerSecond, Generation, Nanos, NodeId, PartId, TableId};
 
 #[derive(Default)]
 pub(super) struct Budget {
@@ -25,7 +25,8 @@ struct LinkBudget {
     queue: u64,
     taken: u64,
     up: Option<Generation>,
-    cost: LinkCost,
+    bandwidth: BytesPerSecond,
+    latency: Nanos,
 }
 
 #[derive(Clone, Copy)]
@@ -53,14 +54,14 @@ impl LinkBudget {
 
     /// When `bytes` more would be here, in nanoseconds from now.
     fn finish_ns(&self, bytes: u64) -> u64 {
-        let sent = self.cost.bandwidth.time_for(Bytes(self.queue + bytes));
-        sent.0.saturating_add(self.cost.latency.0)
+        let sent = self.bandwidth.time_for(Bytes(self.queue + bytes));
+        sent.0.saturating_add(self.latency.0)
     }
 }
 
 impl Budget {
     /// A new plan begins, on the facts as they are.
-    pub fn renew(&mut self, view: &View) {
+    pub fn renew(&mut self, view: &View, now_ns: u64) {
         self.links.clear();
         self.links.extend(view.links.links().map(|(node, link)| LinkBudget {
             node,
@@ -71,7 +72,8 @@ impl Budget {
             queue: link.in_flight_bytes,
             taken: 0,
             up: link.up,
-            cost: link.cost_now(),
+            bandwidth: link.bandwidth(now_ns),
+            latency: link.cost.latency,
         }));
         // Which nodes store a part never changes.
         if self.replicas.is_empty() {

@@ -2,6 +2,8 @@
 
 /// Busy time that one measurement spans at least: many transfers, few milliseconds.
 const SPAN_NS: u64 = 20_000_000;
+/// What was measured longer ago says nothing: a link that was slow is tried again.
+const FRESH_NS: u64 = 2_000_000_000;
 /// Weight of the newest measurement.
 const WEIGHT: f64 = 0.25;
 
@@ -10,16 +12,17 @@ const WEIGHT: f64 = 0.25;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeliveryRate {
     bytes_per_s: Option<f64>,
+    measured_ns: u64,
     busy_since_ns: Option<u64>,
     busy_ns: u64,
     bytes: u64,
 }
 
 impl DeliveryRate {
-    /// `None` until enough was seen.
+    /// `None` until enough was seen, and when it was too long ago.
     #[must_use]
-    pub fn bytes_per_s(&self) -> Option<f64> {
-        self.bytes_per_s
+    pub fn bytes_per_s(&self, now_ns: u64) -> Option<f64> {
+        self.bytes_per_s.filter(|_| now_ns.saturating_sub(self.measured_ns) <= FRESH_NS)
     }
 
     /// Something departed on the link.
@@ -35,7 +38,8 @@ impl DeliveryRate {
         self.bytes += bytes;
         if self.busy_ns >= SPAN_NS {
             let found = self.bytes as f64 / (self.busy_ns as f64 / 1e9);
-            let former = self.bytes_per_s.unwrap_or(found);
+            let former = self.bytes_per_s(now_ns).unwrap_or(found);
+            self.measured_ns = now_ns;
             self.bytes_per_s = Some(former + WEIGHT * (found - former));
             self.busy_ns = 0;
             self.bytes = 0;
@@ -54,11 +58,12 @@ mod tests {
         // 10 ms of work, 90 ms of rest, at 1 MB per busy 10 ms.
         for round in 0..20 {
             rate.departed(ms(round * 100));
-            assert_eq!(rate.bytes_per_s().is_some(), round > 1);
+            assert_eq!(rate.bytes_per_s(ms(round * 100)).is_some(), round > 1);
             rate.ended(ms(round * 100 + 5), 500_000, false);
             rate.ended(ms(round * 100 + 10), 500_000, true);
         }
-        assert!((rate.bytes_per_s().unwrap() - 1e8).abs() < 1.0, "{rate:?}");
+        assert!((rate.bytes_per_s(ms(2000)).unwrap() - 1e8).abs() < 1.0, "{rate:?}");
+        assert_eq!(rate.bytes_per_s(ms(5000)), None);
     }
 
     #[test]
@@ -71,13 +76,11 @@ mod tests {
                 now_ns += SPAN_NS;
                 rate.ended(now_ns, bytes, true);
             }
+            rate.bytes_per_s(now_ns).unwrap()
         };
-        play(&mut rate, 10, 2_000_000);
-        assert!((rate.bytes_per_s().unwrap() - 1e8).abs() < 1.0);
-        play(&mut rate, 30, 200_000);
-        assert!((rate.bytes_per_s().unwrap() - 1e7).abs() < 1e5, "{rate:?}");
-        play(&mut rate, 60, 0);
-        assert!(rate.bytes_per_s().unwrap() < 1e3);
+        assert!((play(&mut rate, 10, 2_000_000) - 1e8).abs() < 1.0);
+        assert!((play(&mut rate, 30, 200_000) - 1e7).abs() < 1e5, "{rate:?}");
+        assert!(play(&mut rate, 60, 0) < 1e3);
         // An end without a beginning changes nothing.
         let before = rate;
         rate.ended(now_ns + 1, 5, true);
