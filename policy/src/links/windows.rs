@@ -32,11 +32,10 @@ fn carried(cost: LinkCost) -> u64 {
 /// The bound of the node, and those of its links. A transfer holds at least the largest block.
 pub(super) fn windows(costs: &[LinkCost], block_max: Bytes, limits: &Limits) -> (u64, Vec<LinkWindow>) {
     let window = costs.iter().map(|&cost| carried(cost)).max().unwrap_or(IN_FLIGHT_LEAST);
-    let node = window.min(limits.node_in_flight_bytes.0);
     let all: u128 = costs.iter().map(|&cost| u128::from(carried(cost))).sum();
     let share = |&cost: &LinkCost| {
-        let share = (u128::from(node) * u128::from(carried(cost)) / all.max(1)) as u64;
-        let many = (node / (2 * TRANSFERS_OF_SHARE)).min(TRANSFER_OF_MANY);
+        let share = (u128::from(window) * u128::from(carried(cost)) / all.max(1)) as u64;
+        let many = (window / (2 * TRANSFERS_OF_SHARE)).min(TRANSFER_OF_MANY);
         let transfer = (share / TRANSFERS_OF_SHARE).max(many).max(TRANSFER_LEAST).max(block_max.0);
         let transfer_max = transfer.min(limits.transfer_bytes_max.0);
         let in_flight_max = share.max(2 * transfer_max).min(limits.link_in_flight_bytes.0);
@@ -44,7 +43,7 @@ pub(super) fn windows(costs: &[LinkCost], block_max: Bytes, limits: &Limits) -> 
     };
     let links: Vec<LinkWindow> = costs.iter().map(share).collect();
     let least = links.iter().map(|link| link.in_flight_max).max().unwrap_or(0);
-    (node.max(least).min(limits.node_in_flight_bytes.0), links)
+    (window.max(least).min(limits.node_in_flight_bytes.0), links)
 }
 
 #[cfg(test)]
