@@ -74,7 +74,7 @@ fn book(rows: u64) -> PartitionBook {
 }
 
 fn engine(book: PartitionBook, blocks: u64, policy: PolicySpec) -> Engine {
-    let cost = LinkCost { bandwidth: BytesPerSecond::from_mbit(10_000), latency: Nanos(50_000) };
+    let cost = LinkCost { bandwidth: BytesPerSecond::from_mbit(10_000_000), latency: Nanos(50_000) };
     // Permits for a whole minibatch: the worst case for one call.
     let limits = Limits {
         link_in_flight_bytes: Bytes::GIB,

@@ -38,7 +38,7 @@ fn a_links_share_bounds_its_permits_and_turns_to_other_replicas() {
     world.announce(trainer(0), 0, rows(0..40));
     assert_eq!(in_flight(&world, 0), 64, "a quarter of 256");
     assert_eq!(in_flight(&world, 1), 256);
-    assert!(world.engine.view().links.link(NodeId(0)).unwrap().cost_now().bandwidth.0 == (1 << 20) / 4);
+    assert!(world.engine.view().links.link(NodeId(0)).unwrap().bandwidth(u64::MAX).0 == (1 << 20) / 4);
     world.set_parameters(|p| p.link_shares.clear());
     assert_eq!((in_flight(&world, 0), in_flight(&world, 1)), (256, 256));
 }
