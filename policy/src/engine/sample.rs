@@ -25,7 +25,7 @@ impl Engine {
             storage,
             up: link.up.is_some(),
             arrived_bytes: link.arrived_bytes,
-            permits_used: link.in_flight_bytes as f32 / self.limits.link_in_flight_bytes.0.max(1) as f32,
+            permits_used: link.in_flight_bytes as f32 / link.window.in_flight_max.max(1) as f32,
         });
         let entries = || window.trainers().flat_map(|t| window.queue(t)).filter_map(|id| window.entry(id));
         let mut sample = ComputeSample {
