@@ -6,6 +6,7 @@
 mod compute;
 mod config;
 mod faults;
+mod prior;
 mod ready;
 mod storage;
 

@@ -10,7 +10,7 @@
 //! A driver feeds each stage's events to `plan` and hands commands on. [`Engine::settle`] does so in one call, for
 //! simulation and tests. No clock: every call says what time it is.
 
-use crate::arms;
+use crate::arms::{self, Ground};
 use crate::cache::CacheIndex;
 use crate::geometry::{CacheTooSmall, Geometry};
 use crate::ledger::Statistics;
@@ -52,6 +52,17 @@ pub struct EngineConfig {
     pub ready_ahead: u32,
 }
 
+/// Why an engine was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineRefusal {
+    #[error(transparent)]
+    CacheTooSmall(#[from] CacheTooSmall),
+    #[error("the policy {0} needs to know how often blocks will be used; give it a prior")]
+    NoPrior(PolicySpec),
+    #[error("the prior is of {has} blocks and the dataset has {blocks}")]
+    PriorLength { has: usize, blocks: u32 },
+}
+
 /// See the module.
 pub struct Engine {
     facts: Facts,
@@ -73,12 +84,23 @@ pub struct Engine {
 const ROUNDS_MAX: usize = 1000;
 
 impl Engine {
-    pub fn new(config: EngineConfig) -> Result<Self, CacheTooSmall> {
+    pub fn new(config: EngineConfig) -> Result<Self, EngineRefusal> {
         let geometry = Geometry::new(&config.book, config.cache_bytes)?;
         let tables = (0..config.book.tables()).map(|table| TableId(table as u16));
         let block_max = Bytes(tables.filter_map(|t| config.book.block_bytes(t)).max().unwrap_or(0).into());
+        let remote: Vec<bool> = config.replicas.iter().map(|replicas| !replicas.is_empty()).collect();
+        let prior = match config.prior {
+            Some(prior) if prior.len() != config.book.blocks() as usize => {
+                return Err(EngineRefusal::PriorLength { has: prior.len(), blocks: config.book.blocks() });
+            }
+            None if crate::prior::is_needed(config.policy) => {
+                return Err(EngineRefusal::NoPrior(config.policy));
+            }
+            prior => prior.unwrap_or_default(),
+        };
+        let ground = Ground { book: &config.book, geometry: &geometry, remote: &remote, prior };
         Ok(Engine {
-            policy: arms::policy(config.policy, &config.book, &geometry),
+            policy: arms::policy(config.policy, &ground),
             facts: Facts {
                 window: Window::new(config.book.blocks()),
                 links: Links::new(&config.replicas, block_max, &config.limits),

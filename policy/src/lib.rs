@@ -15,6 +15,7 @@ pub mod window;
 
 pub mod parameters;
 pub mod predict;
+pub mod prior;
 pub mod view;
 
 mod arms;

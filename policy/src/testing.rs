@@ -12,6 +12,7 @@ use rudder_topology::{
     NodeId, PolicySpec, TableId, TableName, TrainerRank,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// A dataset of two tables: rows of 8 bytes, `rows` of them, spread evenly over `parts`.
 #[must_use]
@@ -65,6 +66,9 @@ pub struct World {
     limits: Limits,
 }
 
+/// Announced, unreleased minibatches of a trainer, where the policy does not look further.
+pub const CREDITS: u32 = 6;
+
 #[must_use]
 pub fn trainer(rank: u32) -> TrainerId {
     TrainerId { job: JobId(0), rank: TrainerRank(rank) }
@@ -74,6 +78,19 @@ impl World {
     /// `parts` parts on as many storage nodes, part 0 co-located if `local`; every part also on the next node.
     #[must_use]
     pub fn new(book: PartitionBook, cache_bytes: u64, policy: PolicySpec, local: &[u16]) -> Self {
+        let prior = (0..book.blocks()).map(|block| (block * 7919 % 13) as f32).collect();
+        World::with_prior(book, cache_bytes, policy, local, prior)
+    }
+
+    /// As [`World::new`], where the blocks' prior counts.
+    #[must_use]
+    pub fn with_prior(
+        book: PartitionBook,
+        cache_bytes: u64,
+        policy: PolicySpec,
+        local: &[u16],
+        prior: Arc<[f32]>,
+    ) -> Self {
         let parts = book.parts() as u16;
         let cost = LinkCost { bandwidth: BytesPerSecond(1 << 20), latency: Nanos(1000) };
         let replicas = (0..parts).map(|p| match local.contains(&p) {
@@ -93,8 +110,8 @@ impl World {
             limits,
             parameters: Parameters::default(),
             policy,
-            prior: None,
-            credits: 6,
+            prior: Some(prior),
+            credits: CREDITS.max(policy.look_ahead_minibatches().map_or(0, |ahead| ahead + 2)),
             ready_ahead: 1,
         });
         let mut world = World {

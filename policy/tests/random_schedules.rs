@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use rudder_policy::step::Outcome;
 use rudder_policy::testing::{World, book, trainer};
-use rudder_topology::{NodeId, PolicySpec, TableId};
+use rudder_topology::{ControllerSpec, MassiveGnnSpec, NodeId, PolicySpec, Share, TableId, WindowStaticSpec};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -23,6 +23,15 @@ enum Move {
 fn small(arm: PolicySpec) -> PolicySpec {
     match arm {
         PolicySpec::FixedWindow { .. } => PolicySpec::FixedWindow { minibatches: 2 },
+        PolicySpec::MassiveGnn(scoring) => PolicySpec::MassiveGnn(MassiveGnnSpec { delta: 2, ..scoring }),
+        PolicySpec::RudderPaper { scoring, .. } => PolicySpec::RudderPaper {
+            scoring: MassiveGnnSpec { delta: 1, ..scoring },
+            controller: ControllerSpec::Random { probability: Share::from_millionths(500_000) },
+        },
+        PolicySpec::WindowStatic(spec) => {
+            PolicySpec::WindowStatic(WindowStaticSpec { minibatches: 2, ..spec })
+        }
+        PolicySpec::BeladySuperbatch { .. } => PolicySpec::BeladySuperbatch { minibatches: 3 },
         other => other,
     }
 }
@@ -126,7 +135,7 @@ fn drain(world: &mut World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
     fn rows_are_right_and_everything_is_served(

@@ -4,5 +4,9 @@
 
 #[path = "twins/demand.rs"]
 mod demand;
+#[path = "twins/kept.rs"]
+mod kept;
 #[path = "twins/play.rs"]
 mod play;
+#[path = "twins/superbatch.rs"]
+mod superbatch;

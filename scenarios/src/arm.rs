@@ -1,10 +1,14 @@
 //! The policies that a scenario compares. An arm is chosen at the compute nodes; trainers do not know it.
 
-use rudder_topology::spec::PolicyText;
+use crate::compile::TrainerPlan;
+use rudder_topology::spec::{PolicyText, SamplingText, WindowStaticText};
 use serde::{Deserialize, Serialize};
 
+/// As far ahead as a node lets trainers announce.
+const ANNOUNCED_MAX: u32 = 1022;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(into = "&'static str", try_from = "String")]
 pub enum Arm {
     None,
     NoneOverlap,
@@ -15,12 +19,19 @@ pub enum Arm {
     Clock,
     Sieve,
     S3Fifo,
+    Degree,
+    Presc,
+    Vip,
+    MassiveGnn,
+    RudderPaper,
+    WindowStatic,
+    BeladySuperbatch,
     Rudder,
 }
 
 impl Arm {
     /// Every arm; in a scenario file `arms = "all"`.
-    pub const ALL: [Arm; 10] = [
+    pub const ALL: [Arm; 17] = [
         Arm::None,
         Arm::NoneOverlap,
         Arm::FixedWindow,
@@ -30,6 +41,13 @@ impl Arm {
         Arm::Clock,
         Arm::Sieve,
         Arm::S3Fifo,
+        Arm::Degree,
+        Arm::Presc,
+        Arm::Vip,
+        Arm::MassiveGnn,
+        Arm::RudderPaper,
+        Arm::WindowStatic,
+        Arm::BeladySuperbatch,
         Arm::Rudder,
     ];
 
@@ -50,6 +68,13 @@ impl Arm {
             Arm::Clock => "clock",
             Arm::Sieve => "sieve",
             Arm::S3Fifo => "s3fifo",
+            Arm::Degree => "degree",
+            Arm::Presc => "presc",
+            Arm::Vip => "vip",
+            Arm::MassiveGnn => "massivegnn",
+            Arm::RudderPaper => "rudder_paper",
+            Arm::WindowStatic => "window_static",
+            Arm::BeladySuperbatch => "belady_superbatch",
             Arm::Rudder => "rudder",
         }
     }
@@ -59,18 +84,48 @@ impl Arm {
         Arm::ALL.into_iter().find(|arm| arm.name() == name)
     }
 
-    /// Whether the arm moves rows ahead of use.
+    /// Whether the arm moves rows ahead of use, beyond the overlap that any loader has.
     #[must_use]
     pub const fn prefetches(self) -> bool {
-        matches!(self, Arm::FixedWindow | Arm::LruPrefetch | Arm::Rudder)
+        !matches!(
+            self,
+            Arm::None | Arm::NoneOverlap | Arm::Lru | Arm::Lfu | Arm::Clock | Arm::Sieve | Arm::S3Fifo
+        )
     }
 
-    /// What a compute node's `policy` says for this arm.
+    /// What a compute node's `policy` says for this arm. Arms that look ahead look as far as the trainers announce;
+    /// those that have to know how trainers sample are told.
     #[must_use]
-    pub fn policy(self, fixed_window: u32) -> PolicyText {
+    pub fn policy(self, trainer: &TrainerPlan) -> PolicyText {
+        let sampling = |epochs| SamplingText {
+            epochs,
+            seeds: Some(trainer.seeds),
+            fanout: Some(trainer.fanout.clone()),
+        };
+        let announced = trainer.window.clamp(1, ANNOUNCED_MAX);
         match self {
-            Arm::FixedWindow => PolicyText::FixedWindow { fixed_window },
+            Arm::FixedWindow => PolicyText::FixedWindow { fixed_window: trainer.fixed_window },
+            Arm::Presc => PolicyText::Presc { presc: sampling(Some(1)) },
+            Arm::Vip => PolicyText::Vip { vip: sampling(None) },
+            Arm::WindowStatic => PolicyText::WindowStatic {
+                window_static: WindowStaticText { minibatches: Some((announced / 2).max(1)), cache: None },
+            },
+            Arm::BeladySuperbatch => PolicyText::BeladySuperbatch { belady_superbatch: announced },
             arm => PolicyText::Name(arm.name().to_owned()),
         }
+    }
+}
+
+impl From<Arm> for &'static str {
+    fn from(arm: Arm) -> Self {
+        arm.name()
+    }
+}
+
+impl TryFrom<String> for Arm {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Arm::named(&name).ok_or_else(|| format!("no arm is called `{name}`"))
     }
 }

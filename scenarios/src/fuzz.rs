@@ -25,7 +25,10 @@ use random::Random;
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::geometry::Geometry;
 use rudder_policy::parameters::Parameters;
-use rudder_topology::{Bytes, BytesPerSecond, Limits, LinkCost, Nanos, NodeId, PolicySpec};
+use rudder_topology::{
+    Bytes, BytesPerSecond, ControllerSpec, Limits, LinkCost, MassiveGnnSpec, Nanos, NodeId, PolicySpec,
+    Share, WindowStaticSpec,
+};
 use world::World;
 
 /// How many rows a minibatch asks for.
@@ -90,7 +93,7 @@ const FAULTY_EVENTS: u64 = 250;
 /// Events after the faults; a run that needs more does not come to an end.
 const FAIR_EVENTS_MAX: usize = 50_000;
 
-const POLICIES: [PolicySpec; 12] = [
+const POLICIES: [PolicySpec; 17] = [
     PolicySpec::Rudder,
     PolicySpec::Rudder,
     PolicySpec::Rudder,
@@ -103,6 +106,15 @@ const POLICIES: [PolicySpec; 12] = [
     PolicySpec::Clock,
     PolicySpec::Sieve,
     PolicySpec::S3Fifo,
+    // Of the caches of a fixed set one stands for all: they differ in their prior alone.
+    PolicySpec::Degree,
+    PolicySpec::MassiveGnn(MassiveGnnSpec { delta: 2, ..MassiveGnnSpec::PUBLISHED }),
+    PolicySpec::RudderPaper {
+        scoring: MassiveGnnSpec { delta: 1, ..MassiveGnnSpec::PUBLISHED },
+        controller: ControllerSpec::Random { probability: Share::from_millionths(500_000) },
+    },
+    PolicySpec::WindowStatic(WindowStaticSpec { minibatches: 2, ..WindowStaticSpec::DEFAULT }),
+    PolicySpec::BeladySuperbatch { minibatches: 3 },
 ];
 
 /// Options and dataset of a seed: small, crowded and different each time.
@@ -211,7 +223,7 @@ fn config(options: &Options, dataset: &Dataset, random: &mut Random) -> EngineCo
         limits: options.limits,
         parameters: Parameters::default(),
         policy: options.policy,
-        prior: None,
+        prior: Some((0..dataset.book.blocks()).map(|block| (block % 7) as f32).collect()),
         credits: options.window as u32,
         ready_ahead: options.ready_ahead,
     }

@@ -50,17 +50,8 @@ fn options(policy: PolicySpec, cache_rows: u64, seed: u64) -> Options {
     }
 }
 
-const POLICIES: [PolicySpec; 6] = [
-    PolicySpec::Rudder,
-    PolicySpec::None,
-    PolicySpec::NoneOverlap,
-    PolicySpec::FixedWindow { minibatches: 4 },
-    PolicySpec::Lru,
-    PolicySpec::LruPrefetch,
-];
-
 fn goes_through(cache_rows: u64) {
-    for policy in POLICIES {
+    for policy in PolicySpec::ALL {
         for seed in 0..6 {
             let dataset = Dataset::plain(4_000);
             if let Err(violation) = run(options(policy, cache_rows, seed), dataset, &mut Steps) {

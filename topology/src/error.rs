@@ -89,6 +89,12 @@ pub enum SpecError {
     Value { key: &'static str, text: String, reason: ValueError },
     #[error("`{key} = {value}` is out of range; it is from {min} to {max}")]
     Range { key: String, value: i64, min: u64, max: u64 },
+    #[error("`{key} = {value}` is out of range; it is from {min} to {max}")]
+    Share { key: &'static str, value: String, min: String, max: String },
+    #[error(
+        "`fanout = {text}` is no fanout; write 1 to 8 hops of 1 to 65535 neighbours, such as [15, 10, 5]"
+    )]
+    Fanout { text: String },
     #[error("{count} {what}; at most {max} are allowed")]
     TooMany { what: &'static str, count: usize, max: usize },
 }
@@ -196,6 +202,10 @@ pub enum NodeError {
         "credits = {credits} with ready_ahead = {ready_ahead} would stall trainers; write at least {least}"
     )]
     TooFewCredits { credits: u32, ready_ahead: u32, least: u32 },
+    #[error(
+        "credits = {credits} do not let the policy {policy} look {look_ahead} minibatches ahead; write at least {least}, or give the policy less to look at"
+    )]
+    TooFewCreditsForPolicy { credits: u32, policy: String, look_ahead: u32, least: u32 },
     #[error("the cache of {cache_bytes} bytes is smaller than one block of {block_bytes} bytes; enlarge it")]
     CacheTooSmall { cache_bytes: u64, block_bytes: u64 },
     #[error("the cache is empty; write at least the size of one block")]

@@ -1,5 +1,6 @@
 //! Which policy steers a node's cache: its name, its parameters, and what they are where nobody says.
 
+use crate::units::Share;
 use std::fmt;
 
 /// Which policy steers the cache, with its parameters where it has some. What each does stands in
@@ -15,12 +16,77 @@ pub enum PolicySpec {
     Clock,
     Sieve,
     S3Fifo,
+    Degree,
+    Presc { epochs: u32, sampling: Sampling },
+    Vip { sampling: Sampling },
+    MassiveGnn(MassiveGnnSpec),
+    RudderPaper { scoring: MassiveGnnSpec, controller: ControllerSpec },
+    WindowStatic(WindowStaticSpec),
+    BeladySuperbatch { minibatches: u32 },
     Rudder,
 }
 
+/// MassiveGNN's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MassiveGnnSpec {
+    /// A member's eviction score loses this share with each minibatch that does not hit it; above 0 and below 1.
+    pub alpha: Share,
+    /// Minibatches that a member of score 1 may go without a hit before it is stale; and between replacements, for
+    /// `massivegnn`. At least 1.
+    pub delta: u32,
+    /// The buffer's share of the halo.
+    pub fraction: Share,
+}
+
+impl MassiveGnnSpec {
+    /// As in the published logs on ogbn-products: f = 0.25, Δ = 32, α = 0.005.
+    pub const PUBLISHED: MassiveGnnSpec = MassiveGnnSpec {
+        alpha: Share::from_millionths(5_000),
+        delta: 32,
+        fraction: Share::from_millionths(250_000),
+    };
+}
+
+/// Who decides when `rudder_paper` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerSpec {
+    Always,
+    Never,
+    /// With this probability at each minibatch, drawn alike in every run.
+    Random {
+        probability: Share,
+    },
+    /// At every so many minibatches; at least 1.
+    Every {
+        minibatches: u32,
+    },
+}
+
+/// RapidGNN's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowStaticSpec {
+    /// Minibatches of a window. RapidGNN takes an epoch.
+    pub minibatches: u32,
+    /// Share of the cache for one of the two buffers, at most a half.
+    pub cache: Share,
+}
+
+impl WindowStaticSpec {
+    /// As much as a trainer may announce twice, since how long an epoch is is not known here; two fifths for each
+    /// buffer leave a fifth for minibatches in use.
+    pub const DEFAULT: WindowStaticSpec =
+        WindowStaticSpec { minibatches: 500, cache: Share::from_millionths(400_000) };
+}
+
+/// Ginex's own default for S.
+pub const SUPERBATCH_DEFAULT: u32 = 1000;
+
+/// K of PreSC#K; GNNLab finds 1 enough.
+pub const PRESC_EPOCHS_DEFAULT: u32 = 1;
+
 impl PolicySpec {
     /// Every policy once, with published parameters.
-    pub const ALL: [PolicySpec; 10] = [
+    pub const ALL: [PolicySpec; 17] = [
         PolicySpec::None,
         PolicySpec::NoneOverlap,
         PolicySpec::FixedWindow { minibatches: FIXED_WINDOW_DEFAULT },
@@ -30,6 +96,13 @@ impl PolicySpec {
         PolicySpec::Clock,
         PolicySpec::Sieve,
         PolicySpec::S3Fifo,
+        PolicySpec::Degree,
+        PolicySpec::Presc { epochs: PRESC_EPOCHS_DEFAULT, sampling: Sampling::PUBLISHED },
+        PolicySpec::Vip { sampling: Sampling::PUBLISHED },
+        PolicySpec::MassiveGnn(MassiveGnnSpec::PUBLISHED),
+        PolicySpec::RudderPaper { scoring: MassiveGnnSpec::PUBLISHED, controller: ControllerSpec::Always },
+        PolicySpec::WindowStatic(WindowStaticSpec::DEFAULT),
+        PolicySpec::BeladySuperbatch { minibatches: SUPERBATCH_DEFAULT },
         PolicySpec::Rudder,
     ];
 
@@ -46,7 +119,24 @@ impl PolicySpec {
             PolicySpec::Clock => "clock",
             PolicySpec::Sieve => "sieve",
             PolicySpec::S3Fifo => "s3fifo",
+            PolicySpec::Degree => "degree",
+            PolicySpec::Presc { .. } => "presc",
+            PolicySpec::Vip { .. } => "vip",
+            PolicySpec::MassiveGnn(_) => "massivegnn",
+            PolicySpec::RudderPaper { .. } => "rudder_paper",
+            PolicySpec::WindowStatic(_) => "window_static",
+            PolicySpec::BeladySuperbatch { .. } => "belady_superbatch",
             PolicySpec::Rudder => "rudder",
+        }
+    }
+
+    /// Minibatches that trainers have to announce ahead for the policy to be what it is called.
+    #[must_use]
+    pub const fn look_ahead_minibatches(self) -> Option<u32> {
+        match self {
+            PolicySpec::WindowStatic(WindowStaticSpec { minibatches, .. }) => Some(2 * minibatches),
+            PolicySpec::BeladySuperbatch { minibatches } => Some(minibatches),
+            _ => None,
         }
     }
 
@@ -57,20 +147,6 @@ impl PolicySpec {
     }
 }
 
-/// What a policy has to know of the graph before training: how often each block will be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PriorKind {
-    /// The in-degree of its vertices (PaGraph, Quiver).
-    Degree,
-    /// Visits over presampled epochs (GNNLab's PreSC#K).
-    PreSc { epochs: u32, sampling: Sampling },
-    /// The analytic visit probability (SALIENT++).
-    Vip { sampling: Sampling },
-    /// The in-degree of its halo vertices: remote, and in-neighbours of a co-located vertex. Where nothing is
-    /// co-located, every vertex is in the halo. A block without one has 0, any other more than 0.
-    HaloDegree,
-}
-
 /// What a predictor has to know of how trainers sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
@@ -79,7 +155,13 @@ pub struct Sampling {
     pub fanout: Fanout,
 }
 
-/// Neighbours sampled a hop, from the seeds outwards: 1 to 6 hops of 1 to 65,535.
+impl Sampling {
+    /// 1,024 seeds, fanout 15, 10, 5: SALIENT++ on papers100M.
+    pub const PUBLISHED: Sampling =
+        Sampling { seeds: 1024, fanout: Fanout { hops: [15, 10, 5, 0, 0, 0, 0, 0] } };
+}
+
+/// Neighbours sampled a hop, from the seeds outwards: 1 to 8 hops of 1 to 65,535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
     /// 0 after the last hop.
@@ -87,7 +169,7 @@ pub struct Fanout {
 }
 
 impl Fanout {
-    pub const HOPS_MAX: usize = 6;
+    pub const HOPS_MAX: usize = 8;
 
     /// `None` where there are no hops, too many, or one of them is out of range.
     #[must_use]
@@ -122,8 +204,40 @@ impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            PolicySpec::FixedWindow { minibatches } => write!(f, "({minibatches})"),
+            PolicySpec::FixedWindow { minibatches } | PolicySpec::BeladySuperbatch { minibatches } => {
+                write!(f, "({minibatches})")
+            }
+            PolicySpec::Presc { epochs, sampling } => write!(f, "(epochs {epochs}, {sampling})"),
+            PolicySpec::Vip { sampling } => write!(f, "({sampling})"),
+            PolicySpec::MassiveGnn(scoring) => write!(f, "({scoring})"),
+            PolicySpec::RudderPaper { scoring, controller } => write!(f, "({scoring}, {controller})"),
+            PolicySpec::WindowStatic(WindowStaticSpec { minibatches, cache }) => {
+                write!(f, "(minibatches {minibatches}, cache {cache})")
+            }
             _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Sampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seeds {}, fanout {}", self.seeds, self.fanout)
+    }
+}
+
+impl fmt::Display for MassiveGnnSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "alpha {}, delta {}, f {}", self.alpha, self.delta, self.fraction)
+    }
+}
+
+impl fmt::Display for ControllerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ControllerSpec::Always => f.write_str("always"),
+            ControllerSpec::Never => f.write_str("never"),
+            ControllerSpec::Random { probability } => write!(f, "random {probability}"),
+            ControllerSpec::Every { minibatches } => write!(f, "every {minibatches}"),
         }
     }
 }
@@ -138,6 +252,17 @@ mod tests {
             assert_eq!(PolicySpec::named(policy.name()), Some(policy));
         }
         assert_eq!(PolicySpec::named("oracle"), None);
+        let shown = |name| PolicySpec::named(name).unwrap().to_string();
         assert_eq!(PolicySpec::FixedWindow { minibatches: 3 }.to_string(), "fixed_window(3)");
+        assert_eq!(shown("presc"), "presc(epochs 1, seeds 1024, fanout 15,10,5)");
+        assert_eq!(shown("rudder_paper"), "rudder_paper(alpha 0.005, delta 32, f 0.25, always)");
+    }
+
+    #[test]
+    fn a_fanout_has_hops_and_each_has_neighbours() {
+        assert_eq!(Fanout::new(&[3, 65_535]).unwrap().hops().collect::<Vec<_>>(), [3, 65_535]);
+        for refused in [&[][..], &[0], &[3, 0], &[65_536], &[1; 9]] {
+            assert_eq!(Fanout::new(refused), None, "{refused:?}");
+        }
     }
 }

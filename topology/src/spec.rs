@@ -1,8 +1,12 @@
 //! The topology file as written: names and texts, nothing resolved. [`crate::compile`] reads one; programs that
 //! generate clusters fill one and write it with [`ClusterSpec::to_toml`].
 
+mod policy;
 mod read;
 
+pub use policy::{
+    ControllerText, MassiveGnnText, PolicyText, RudderPaperText, SamplingText, WindowStaticText,
+};
 pub(crate) use read::{Source, clip, read};
 
 use serde::Serialize;
@@ -92,14 +96,6 @@ impl NodeSpec {
     fn is_empty(&self) -> bool {
         *self == NodeSpec::default()
     }
-}
-
-/// `policy = "rudder"` or `policy = { fixed_window = 8 }`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum PolicyText {
-    Name(String),
-    FixedWindow { fixed_window: u32 },
 }
 
 /// One dataset, `[[datasets]]`.

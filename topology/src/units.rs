@@ -18,6 +18,45 @@ pub struct BytesPerSecond(pub u64);
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
+/// A share from 0 to 1, in whole millionths, so that it has an equality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Share(u32);
+
+impl Share {
+    pub const ONE: Share = Share(1_000_000);
+
+    /// # Panics
+    /// If it is more than all.
+    #[must_use]
+    pub const fn from_millionths(millionths: u32) -> Self {
+        assert!(millionths <= Share::ONE.0, "a share is at most 1");
+        Share(millionths)
+    }
+
+    /// The nearest share; `None` where the number is below 0, above 1, or none.
+    #[must_use]
+    pub fn new(share: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&share).then(|| Share((share * 1e6).round() as u32))
+    }
+
+    #[must_use]
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
 impl Bytes {
     pub const KIB: Bytes = Bytes(1 << 10);
     pub const MIB: Bytes = Bytes(1 << 20);

@@ -200,6 +200,51 @@ fn compute_settings() {
         &format!("{COMPUTE}policy = {{ fixed_window = 0 }}\n"),
         &["t.toml:8: `fixed_window = 0` is out of range; it is from 1 to 1024"],
     );
+    for (policy, error) in [
+        ("\"lfo\"", "`policy = \"lfo\"`: not one of the choices; did you mean `lfu`?"),
+        (
+            "{ massivegnn = { alpha = 1.5 } }",
+            "`alpha = 1.5` is out of range; it is from 0.000001 to 0.999999",
+        ),
+        ("{ massivegnn = { alpha = \"much\" } }", "`alpha` is a text; write a number"),
+        (
+            "{ massivegnn = { gamma = 0.1 } }",
+            "unknown key `gamma` in `massivegnn`; it is one of alpha, delta, f",
+        ),
+        ("{ massivegnn = { delta = 0 } }", "`delta = 0` is out of range; it is from 1 to 1048576"),
+        ("{ massivegnn = 3 }", "`massivegnn` is a whole number; write a table"),
+        (
+            "{ rudder_paper = { controller = \"every\" } }",
+            "`controller = \"every\"`: not one of the choices; did you mean `{ every = 32 }`?",
+        ),
+        (
+            "{ rudder_paper = { controller = { random = 2 } } }",
+            "`random = 2` is out of range; it is from 0 to 1",
+        ),
+        (
+            "{ rudder_paper = { controller = {} } }",
+            "`controller` is a table; write \"always\", \"never\", { random = 0.5 } or { every = 32 }",
+        ),
+        ("{ window_static = { cache = 0.6 } }", "`cache = 0.6` is out of range; it is from 0 to 0.5"),
+        ("{ belady_superbatch = 2000 }", "`belady_superbatch = 2000` is out of range; it is from 1 to 1022"),
+        (
+            "{ vip = { fanout = [0] } }",
+            "`fanout = [0]` is no fanout; write 1 to 8 hops of 1 to 65535 neighbours, such as [15, 10, 5]",
+        ),
+        ("{ vip = { epochs = 2 } }", "unknown key `epochs` in `vip`; it is one of seeds, fanout"),
+        ("{ presc = { epochs = 0 } }", "`epochs = 0` is out of range; it is from 1 to 100"),
+        (
+            "{ fixed_window = 8, belady_superbatch = 8 }",
+            "`policy` is a table; write a policy such as \"rudder\" or { fixed_window = 8 }",
+        ),
+        (
+            "{ belady_superbatch = 20 }\ncredits = 21",
+            "credits = 21 do not let the policy belady_superbatch(20) look 20 minibatches ahead; write at least 22, or give the policy less to look at",
+        ),
+    ] {
+        let line = if policy.contains("credits") { 9 } else { 8 };
+        check(&format!("{COMPUTE}policy = {policy}\n"), &[&format!("t.toml:{line}: {error}")]);
+    }
     check(
         "[[nodes]]\nname = \"c0\"\nroles = [\"compute\"]\ncontrol = \"127.0.0.1:0\"\n",
         &[

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use rudder_topology::spec::{
-    AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText,
+    AdvisorSpec, ClusterSpec, ControllerText, DatasetSpec, LimitsSpec, LinkSpec, MassiveGnnText, NodeSpec,
+    PartSpec, PolicyText, RudderPaperText, SamplingText, WindowStaticText,
 };
 use rudder_topology::{
-    Bytes, BytesPerSecond, Cores, DatasetName, FILE_BYTES_MAX, Nanos, NodeName, PartId, PolicySpec,
-    check_cache, compile, load,
+    Bytes, BytesPerSecond, ControllerSpec, Cores, DatasetName, FILE_BYTES_MAX, Fanout, MassiveGnnSpec, Nanos,
+    NodeName, PartId, PolicySpec, Sampling, Share, WindowStaticSpec, check_cache, compile, load,
 };
 use std::path::{Path, PathBuf};
 
@@ -122,6 +123,64 @@ fn a_generated_spec_reads_back() {
     assert_eq!((cost.bandwidth, cost.latency), (BytesPerSecond(1_234_567), Nanos(77)));
     assert_eq!(cluster.limits.heartbeat_timeout, Nanos::from_secs(1));
     assert_eq!(cluster.keys.as_deref(), Some(Path::new("/x/keys")));
+}
+
+/// What each policy's file form compiles to; all of them read back.
+#[test]
+fn policies_with_their_parameters_read_back() {
+    let share = |share| Share::new(share).unwrap();
+    let scoring =
+        |alpha, delta, fraction| MassiveGnnSpec { alpha: share(alpha), delta, fraction: share(fraction) };
+    let massivegnn = |alpha, delta, f| MassiveGnnText { alpha, delta, f };
+    let sampling = SamplingText { epochs: Some(2), seeds: Some(8), fanout: Some(vec![4, 3]) };
+    let compiled = Sampling { seeds: 8, fanout: Fanout::new(&[4, 3]).unwrap() };
+    let rudder_paper = |controller| PolicyText::RudderPaper {
+        rudder_paper: RudderPaperText {
+            scoring: massivegnn(None, Some(7), None),
+            controller: Some(controller),
+        },
+    };
+    let paper = |controller| PolicySpec::RudderPaper { scoring: scoring(0.005, 7, 0.25), controller };
+    let cases = [
+        (PolicyText::Presc { presc: sampling.clone() }, PolicySpec::Presc { epochs: 2, sampling: compiled }),
+        (
+            PolicyText::Vip { vip: SamplingText { epochs: None, ..sampling } },
+            PolicySpec::Vip { sampling: compiled },
+        ),
+        (
+            PolicyText::MassiveGnn { massivegnn: massivegnn(Some(0.05), None, Some(1.0)) },
+            PolicySpec::MassiveGnn(scoring(0.05, 32, 1.0)),
+        ),
+        (rudder_paper(ControllerText::Name("never".to_owned())), paper(ControllerSpec::Never)),
+        (
+            rudder_paper(ControllerText::Random { random: 0.25 }),
+            paper(ControllerSpec::Random { probability: share(0.25) }),
+        ),
+        (rudder_paper(ControllerText::Every { every: 3 }), paper(ControllerSpec::Every { minibatches: 3 })),
+        (
+            PolicyText::WindowStatic {
+                window_static: WindowStaticText { minibatches: Some(3), cache: Some(0.5) },
+            },
+            PolicySpec::WindowStatic(WindowStaticSpec { minibatches: 3, cache: share(0.5) }),
+        ),
+        (
+            PolicyText::BeladySuperbatch { belady_superbatch: 30 },
+            PolicySpec::BeladySuperbatch { minibatches: 30 },
+        ),
+    ];
+    let named = PolicySpec::ALL.into_iter().filter(|policy| policy.name() != "fixed_window");
+    let named = named.map(|policy| (PolicyText::Name(policy.name().to_owned()), policy));
+    for (text, policy) in named.chain(cases) {
+        let mut spec = generated();
+        spec.nodes[2].policy = Some(text);
+        let file = spec.to_toml().unwrap();
+        let cluster =
+            compile(&file, Path::new("/x/t.toml")).unwrap_or_else(|errors| panic!("{errors}\n{file}"));
+        let compute = cluster.nodes[2].compute.as_ref().unwrap();
+        assert_eq!(compute.policy, policy, "{file}");
+        let look_ahead = policy.look_ahead_minibatches().unwrap_or(8).max(8);
+        assert_eq!(compute.credits, look_ahead + compute.ready_ahead + 1, "{policy}");
+    }
 }
 
 #[test]

@@ -140,6 +140,7 @@ impl<'a> Plan<'a> {
     }
 
     fn engine(&self, base: &Base, spec: &Compute, cache_bytes: Bytes) -> Result<Engine, NodeError> {
+        let prior = super::prior::of(spec.policy, self.dataset, &self.book, &self.replicas)?;
         Engine::new(EngineConfig {
             book: self.book.clone(),
             cache_bytes,
@@ -147,11 +148,11 @@ impl<'a> Plan<'a> {
             limits: base.cluster.limits,
             parameters: Parameters::default(),
             policy: spec.policy,
-            prior: None,
+            prior,
             credits: spec.credits,
             ready_ahead: spec.ready_ahead,
         })
-        .map_err(|source| NodeError::CacheTooSmall { dataset: self.dataset.name.clone(), source })
+        .map_err(|source| NodeError::Engine { dataset: self.dataset.name.clone(), source })
     }
 
     fn greeting(&self, spec: &Compute, cache: &CacheMemory) -> Result<Greeting, NodeError> {

@@ -2,10 +2,11 @@
 
 use crate::gateway::listener::SocketError;
 use ractor::SpawnErr;
+use rudder_client::dataset::DatasetError;
 use rudder_client::identity::IdentityError;
 use rudder_dataplane::{BackendChoice, CacheMemoryError};
 use rudder_membership::MembershipError;
-use rudder_policy::geometry::CacheTooSmall;
+use rudder_policy::engine::EngineRefusal;
 use rudder_topology::{Cluster, DatasetName, Node, NodeName, PartId};
 use std::ffi::OsString;
 use std::io;
@@ -61,7 +62,13 @@ pub enum NodeError {
     #[error("dataset `{dataset}` has {files} co-located feature files, and a trainer maps at most {max}")]
     TooManyLocalFiles { dataset: DatasetName, files: usize, max: usize },
     #[error("dataset `{dataset}`: {source}")]
-    CacheTooSmall { dataset: DatasetName, source: CacheTooSmall },
+    Engine { dataset: DatasetName, source: EngineRefusal },
+    #[error("the policy {policy} decides by the graph of dataset `{dataset}`, and {} has none: put the dataset's `graph` folder there, or choose a policy that needs no graph", path.display())]
+    NoGraph { policy: &'static str, dataset: DatasetName, path: PathBuf },
+    #[error(
+        "the policy {policy} decides by the graph of dataset `{dataset}`, which cannot be read: {source}"
+    )]
+    Graph { policy: &'static str, dataset: DatasetName, source: Box<DatasetError> },
     #[error(transparent)]
     CacheMemory(#[from] CacheMemoryError),
     #[error("the mover did not start: {0}")]

@@ -31,6 +31,8 @@ pub(super) struct Traits {
     pub keeps: bool,
     /// Whether links that nobody needs carry what was used most often and recently.
     pub speculates: bool,
+    /// Whether the order says which blocks stay, and which are brought in whole while nobody needs the links.
+    pub chooses: bool,
 }
 
 /// How far each segment of a minibatch has been planned.
@@ -99,6 +101,7 @@ impl<O: Order> Arm<O> {
                 for rows in rows {
                     self.order.restore(rows.block, view);
                     self.rewind(rows.block, view);
+                    self.order.lost(rows.block, view);
                 }
             }
             Event::Refused(step, _) => self.refused(step, view),
@@ -110,20 +113,25 @@ impl<O: Order> Arm<O> {
     fn released(&mut self, id: EntryId, blocks: &[BlockRows], view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
         self.order.released(id, blocks, view);
-        if !self.traits.keeps {
-            let may_go =
-                |block: &BlockId| view.cache.is_evictable(*block) && self.marks.has_slot(*block, view);
-            let going: Vec<_> = blocks.iter().map(|rows| rows.block).filter(may_go).collect();
-            for &block in &going {
-                self.let_go(block, view);
-                self.budget.give_slot(view.cache.table_of(block));
-            }
-            if !going.is_empty() {
-                steps.push(Step::Evict { blocks: going, origin: Origin::Forecast });
-            }
+        if !self.traits.keeps || self.traits.chooses {
+            let stays = |block| self.traits.keeps && self.order.keeps(block);
+            let going = blocks.iter().map(|rows| rows.block).filter(|&block| !stays(block)).collect();
+            self.evict(going, view, steps);
         }
         if self.traits.speculates {
             self.choose_speculative(blocks.len() / 2, view);
+        }
+    }
+
+    /// Lets blocks go that nothing takes the place of, as far as they may.
+    fn evict(&mut self, mut going: Vec<BlockId>, view: &View, steps: &mut Vec<Step>) {
+        going.retain(|&block| view.cache.is_evictable(block) && self.marks.has_slot(block, view));
+        for &block in &going {
+            self.let_go(block, view);
+            self.budget.give_slot(view.cache.table_of(block));
+        }
+        if !going.is_empty() {
+            steps.push(Step::Evict { blocks: going, origin: Origin::Forecast });
         }
     }
 
@@ -135,6 +143,7 @@ impl<O: Order> Arm<O> {
                         self.order.restore(victim, view);
                     }
                     self.rewind(admission.rows.block, view);
+                    self.order.lost(admission.rows.block, view);
                 }
             }
             Step::Reserve { evict: blocks, .. } | Step::Evict { blocks, .. } => {
@@ -202,7 +211,9 @@ impl<O: Order> Arm<O> {
         if self.traits.speculates {
             self.speculate(&reserved, view, steps);
         }
-        if self.traits.keeps {
+        if self.traits.chooses {
+            self.bring(view, steps);
+        } else if self.traits.keeps {
             self.warm_up(view, steps);
         }
     }
@@ -325,6 +336,13 @@ impl<O: Order> Policy for Arm<O> {
         let mut steps = vec![];
         for event in events {
             self.note(event, view, &mut steps);
+        }
+        if self.traits.chooses {
+            let mut dismissed = self.order.dismissed();
+            dismissed.sort_unstable();
+            dismissed.dedup();
+            dismissed.retain(|&block| !self.order.keeps(block));
+            self.evict(dismissed, view, &mut steps);
         }
         self.plan(view, &mut steps);
         steps

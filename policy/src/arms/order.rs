@@ -45,6 +45,27 @@ pub(super) trait Order: Send {
         false
     }
 
+    /// Whether a block stays when the last minibatch that pins it is released. Asked of arms that choose what to keep.
+    fn keeps(&self, _block: BlockId) -> bool {
+        true
+    }
+
+    /// Takes the blocks that are not kept any more since this was last asked.
+    fn dismissed(&mut self) -> Vec<BlockId> {
+        vec![]
+    }
+
+    /// The next block of a table to be brought in whole while nobody else needs the links.
+    fn next_to_bring(&mut self, _table: TableId, _view: &View) -> Option<BlockId> {
+        None
+    }
+
+    /// That block is on its way.
+    fn brought(&mut self, _table: TableId) {}
+
+    /// Rows of the block did not arrive.
+    fn lost(&mut self, _block: BlockId, _view: &View) {}
+
     /// Starts anew from the facts, after a panic.
     fn rebuild(&mut self, view: &View);
 

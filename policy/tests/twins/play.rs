@@ -19,23 +19,50 @@ pub struct Case {
     pub rows_per_block: u32,
     pub slots: u32,
     pub trace: Vec<Rows>,
+    /// Of the blocks of table 0.
+    pub prior: Vec<f32>,
+}
+
+impl Case {
+    pub fn full_mask(&self) -> u64 {
+        u64::MAX >> (64 - self.rows_per_block)
+    }
 }
 
 /// Small caches, minibatches that fit them, some blocks hotter than others.
 pub fn case(rows_per_block: u32) -> impl Strategy<Value = Case> {
-    (12_u32..40, 3_u32..14).prop_flat_map(move |(blocks, slots)| {
+    case_with(rows_per_block, 3..14, |slots| slots.min(6))
+}
+
+/// Minibatches of at most `most(slots)` blocks.
+pub fn case_with(
+    rows_per_block: u32,
+    slots: std::ops::Range<u32>,
+    most: fn(usize) -> usize,
+) -> impl Strategy<Value = Case> {
+    (4_u32..14, slots).prop_flat_map(move |(blocks, slots)| {
+        let blocks = blocks * PARTS as u32;
         let block = prop_oneof![0..blocks, 0..blocks / 4];
         let mask = 1_u64..1 << rows_per_block;
-        let minibatch = proptest::collection::btree_map(block, mask, 0..=(slots as usize).min(6));
-        proptest::collection::vec(minibatch, 0..60).prop_map(move |trace| {
-            let blocks = blocks.next_multiple_of(PARTS as u32);
-            Case { blocks, rows_per_block, slots, trace }
+        let minibatch = proptest::collection::btree_map(block, mask, 0..=most(slots as usize));
+        let prior = proptest::collection::vec((0_u32..9).prop_map(|uses| uses as f32), blocks as usize);
+        (proptest::collection::vec(minibatch, 0..60), prior).prop_map(move |(trace, prior)| Case {
+            blocks,
+            rows_per_block,
+            slots,
+            trace,
+            prior,
         })
     })
 }
 
 /// The naive side.
 pub trait Twin {
+    /// What is fetched before the first minibatch.
+    fn begin(&mut self) -> Rows {
+        Rows::new()
+    }
+
     /// Serves a minibatch: the rows that had to be fetched for it. What is resident is asked afterwards.
     fn minibatch(&mut self, wanted: &Rows) -> Rows;
 
@@ -57,7 +84,10 @@ impl Play {
         let book = book(rows, PARTS, case.rows_per_block);
         // Two tables share the cache evenly.
         let cache_bytes = 2 * u64::from(case.slots * case.rows_per_block) * ROW_BYTES;
-        let mut world = World::new(book, cache_bytes, policy, &[]);
+        let prior = case.prior.iter().copied().chain(std::iter::repeat(0.0)).take(book.blocks() as usize);
+        let mut world = World::with_prior(book, cache_bytes, policy, &[], prior.collect());
+        // Who overlaps minibatches does it in the schedules at random; here each comes when its turn comes.
+        world.set_parameters(|parameters| parameters.horizon_minibatches = Some(0));
         world.connect(trainer(0));
         Play { world, rows_per_block: case.rows_per_block, announced: 0, released: 0 }
     }
@@ -93,7 +123,7 @@ impl Play {
         assert_eq!(self.world.ready.len(), 1, "served");
         self.world.release(trainer(0), self.released);
         self.released += 1;
-        fetched.append(&mut self.arrive());
+        add(&mut fetched, &self.arrive());
         fetched
     }
 
@@ -103,9 +133,20 @@ impl Play {
     }
 }
 
+/// Adds rows of which none was there.
+pub fn add(rows: &mut Rows, more: &Rows) {
+    for (&block, &mask) in more {
+        let held = rows.entry(block).or_default();
+        assert_eq!(*held & mask, 0, "a row is fetched twice");
+        *held |= mask;
+    }
+}
+
 /// Plays a case on both sides, each minibatch announced just before it is wanted.
 pub fn agree(case: &Case, policy: PolicySpec, twin: &mut dyn Twin) -> Result<(), TestCaseError> {
     let mut play = Play::new(case, policy);
+    let (fetched, expected) = (play.arrive(), twin.begin());
+    prop_assert_eq!(fetched, expected, "fetched before training");
     for (n, wanted) in case.trace.iter().enumerate() {
         play.announce(wanted);
         let (fetched, expected) = (play.serve(), twin.minibatch(wanted));

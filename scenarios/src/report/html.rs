@@ -52,6 +52,13 @@ fn colour(arm: Arm) -> &'static str {
         Arm::Clock => "#6a51a3",
         Arm::Sieve => "#4a78a8",
         Arm::S3Fifo => "#3f9aa5",
+        Arm::Degree => "#a0785a",
+        Arm::Presc => "#8a6d3b",
+        Arm::Vip => "#b08968",
+        Arm::MassiveGnn => "#c0504d",
+        Arm::RudderPaper => "#d98880",
+        Arm::WindowStatic => "#7f8c3f",
+        Arm::BeladySuperbatch => "#5f6b2f",
         Arm::Rudder => "#2f9e5f",
     }
 }

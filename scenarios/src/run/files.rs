@@ -95,10 +95,10 @@ impl Places {
                 roles: Some(vec!["compute".to_owned()]),
                 trainer_socket: Some(text(&self.socket(at))),
                 cache: Some(self.cache.spec_text()),
-                policy: Some(arm.policy(scenario.trainer.fixed_window)),
+                policy: Some(arm.policy(&scenario.trainer)),
                 ready_ahead: Some(1),
                 // The window, the minibatch in use, and the one that may be ready beside it.
-                credits: Some(scenario.trainer.window + 2),
+                credits: Some(scenario.trainer.window.max(2) + 2),
                 ..common
             },
         }

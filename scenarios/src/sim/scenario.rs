@@ -11,10 +11,12 @@ use crate::stop::Stop;
 use crate::workload::Workload;
 use indicatif::{ProgressBar, ProgressStyle};
 use rudder_client::dataset::Dataset;
-use rudder_graph::PartitionBook;
+use rudder_graph::{PartitionBook, Split};
+use rudder_policy::prior;
 use rudder_topology::{Bytes, BytesPerSecond, NodeName};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why a scenario was not simulated.
@@ -57,6 +59,13 @@ pub fn spec(
     spec.latency = scenario.cluster.latency;
     spec.events.extend(scenario.events.iter().cloned());
     Ok(spec)
+}
+
+/// Where the policy needs a prior: from the dataset's graph. In these clusters nothing is co-located.
+fn prior_of(spec: &SimSpec, dataset: &Dataset) -> Option<Arc<[f32]>> {
+    let remote = vec![true; dataset.book().parts()];
+    let train_ids = dataset.split(Split::Train).unwrap_or_default();
+    prior::of(spec.policy, dataset.first_csc()?, dataset.book(), train_ids, &remote)
 }
 
 /// Nodes as the runner names them; nobody binds their addresses.
@@ -133,7 +142,8 @@ pub fn runs(
         if stop.is_raised() {
             return Err(SimulatedError::Stopped);
         }
-        let spec = spec(scenario, dataset.book(), arm.unwrap_or(Arm::None), cache)?;
+        let mut spec = spec(scenario, dataset.book(), arm.unwrap_or(Arm::None), cache)?;
+        spec.prior = prior_of(&spec, dataset);
         let mut on_step = |_: &_| bar.inc(1);
         let name = arm.map_or("bound", Arm::name);
         let mut run = super::run_watched(&spec, arm, workload, &mut on_step, None)

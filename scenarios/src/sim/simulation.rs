@@ -123,7 +123,7 @@ impl<'a> Simulation<'a> {
                         credits: compute.credits,
                         ready_ahead: compute.ready_ahead,
                     })
-                    .map_err(|error| SimError::Cache(node.name.clone(), error))?;
+                    .map_err(|error| SimError::Engine(node.name.clone(), error))?;
                     Some(Compute { engine, busy_until_ns: 0, wake_ns: None })
                 }
                 _ => None,

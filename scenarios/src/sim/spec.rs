@@ -107,7 +107,7 @@ pub trait Rows: Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
     #[error("node {0}: {1}")]
-    Cache(String, rudder_policy::geometry::CacheTooSmall),
+    Engine(String, rudder_policy::engine::EngineRefusal),
     #[error("no node has trainers")]
     NoTrainers,
     #[error("{node} has no route to a storage node with part {part}")]

@@ -4,6 +4,7 @@ use super::Compiler;
 use crate::cluster::{Compute, Node, Roles, Storage, StorageMode};
 use crate::error::{Hint, NodeError, SpecError, ValueError};
 use crate::ids::{MachineName, NodeId, NodeName};
+use crate::policy::PolicySpec;
 use crate::spec::NodeSpec;
 use crate::units::Bytes;
 use std::collections::HashMap;
@@ -261,7 +262,7 @@ impl<'a> Compiler<'a> {
             .require(&path, &table, "cache", "cache = \"64MiB\"", cache)
             .and_then(|(path, text)| self.cache(&path, text));
         let policy = self.policy(n);
-        let (ready_ahead, credits) = self.credits(n)?;
+        let (ready_ahead, credits) = self.credits(n, policy)?;
         let compute = Compute { cache_bytes: cache?, policy: policy?, ready_ahead, credits };
         Some((socket?, compute))
     }
@@ -293,12 +294,15 @@ impl<'a> Compiler<'a> {
         Some(cache)
     }
 
-    fn credits(&mut self, n: usize) -> Option<(u32, u32)> {
+    fn credits(&mut self, n: usize, policy: Option<PolicySpec>) -> Option<(u32, u32)> {
         let ready_ahead = match self.setting(n, "ready_ahead", |node| node.ready_ahead) {
             Some((path, value)) => self.in_range(&path, "ready_ahead", value, 0, READY_AHEAD_MAX)?,
             None => 1,
         };
-        let credits = match self.setting(n, "credits", |node| node.credits) {
+        let look_ahead = policy.and_then(PolicySpec::look_ahead_minibatches).unwrap_or(0);
+        // What is announced, the minibatch in use, and those that may be ready beside it.
+        let suits = LOOK_AHEAD_DEFAULT.max(look_ahead) + ready_ahead + 1;
+        let (path, credits) = match self.setting(n, "credits", |node| node.credits) {
             Some((path, value)) => {
                 let credits = self.in_range(&path, "credits", value, 0, CREDITS_MAX)?;
                 let least = ready_ahead + 2;
@@ -306,10 +310,16 @@ impl<'a> Compiler<'a> {
                     self.error(&path, NodeError::TooFewCredits { credits, ready_ahead, least });
                     return None;
                 }
-                credits
+                (path, credits)
             }
-            None => LOOK_AHEAD_DEFAULT + ready_ahead + 1,
+            None => (format!("nodes.{n}.ready_ahead"), suits.min(CREDITS_MAX)),
         };
+        let least = look_ahead + ready_ahead + 1;
+        if let Some(policy) = policy.filter(|_| look_ahead > 0 && credits < least) {
+            let policy = policy.to_string();
+            self.error(&path, NodeError::TooFewCreditsForPolicy { credits, policy, look_ahead, least });
+            return None;
+        }
         Some((ready_ahead, credits))
     }
 

@@ -1,6 +1,8 @@
 //! TOML text to [`ClusterSpec`], remembering the line of every key.
 
-use super::{AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec, PolicyText};
+mod policy;
+
+use super::{AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec, PartSpec};
 use crate::error::{Hint, SpecError, TopologyError, TopologyErrorKind, TopologyErrors};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -56,7 +58,6 @@ const ADVISOR_KEYS: &[&str] = &[
     "key_environment",
     "replay",
 ];
-const POLICY_KEYS: &[&str] = &["fixed_window"];
 
 /// The file's lines and what was found wrong so far.
 pub(crate) struct Source {
@@ -311,6 +312,26 @@ impl<'a> Reader<'a> {
         number
     }
 
+    /// A number that may have a fraction.
+    fn fraction(&mut self, key: &'static str) -> Option<f64> {
+        let item = self.table.get(key)?;
+        let number = item.as_float().or_else(|| item.as_integer().map(|whole| whole as f64));
+        if number.is_none() {
+            self.wrong_type(key, item, "a number");
+        }
+        number
+    }
+
+    fn numbers(&mut self, key: &'static str) -> Option<Vec<u32>> {
+        let item = self.table.get(key)?;
+        let number = |value: &Value| u32::try_from(value.as_integer()?).ok();
+        let numbers = item.as_array().and_then(|array| array.iter().map(number).collect());
+        if numbers.is_none() {
+            self.wrong_type(key, item, "a list of whole numbers such as [15, 10, 5]");
+        }
+        numbers
+    }
+
     fn strings(&mut self, key: &'static str) -> Option<Vec<String>> {
         let item = self.table.get(key)?;
         let texts = item
@@ -320,28 +341,6 @@ impl<'a> Reader<'a> {
             self.wrong_type(key, item, "a list of texts such as [\"a\", \"b\"]");
         }
         texts
-    }
-
-    fn policy(&mut self, key: &'static str) -> Option<PolicyText> {
-        let item = self.table.get(key)?;
-        if let Some(name) = item.as_str() {
-            return Some(PolicyText::Name(name.to_owned()));
-        }
-        let Some(table) = item.as_table_like() else {
-            self.wrong_type(key, item, "a policy such as \"rudder\" or { fixed_window = 8 }");
-            return None;
-        };
-        let path = self.path_of(key);
-        let mut reader = Reader::new(self.source, table, &path, "`policy`", POLICY_KEYS);
-        match reader.number("fixed_window") {
-            Some(fixed_window) => Some(PolicyText::FixedWindow { fixed_window }),
-            None => {
-                if table.is_empty() {
-                    self.wrong_type(key, item, "a policy such as \"rudder\" or { fixed_window = 8 }");
-                }
-                None
-            }
-        }
     }
 
     fn table<T>(

@@ -1,4 +1,5 @@
-//! The practitioner's prefetcher: bring back what was used most often and most recently.
+//! What links carry that nobody needs now: for the practitioner's prefetcher what was used most often and most recently,
+//! for caches of a chosen set what of it is missing.
 
 use super::Arm;
 use super::fetches::Fetches;
@@ -7,6 +8,7 @@ use crate::step::{Admission, Origin, Step};
 use crate::view::View;
 use crate::window::EntryId;
 use rudder_graph::{BlockRows, Class};
+use rudder_topology::TableId;
 
 impl<O: Order> Arm<O> {
     /// Chooses up to `count` of the blocks that went, likeliest first.
@@ -46,6 +48,33 @@ impl<O: Order> Arm<O> {
             self.marks.comes(rows);
             self.speculative.pop_front();
             fetches.add(source, Admission { rows, evict });
+        }
+        fetches.finish(steps);
+    }
+
+    /// Fetches what the order wants brought in, into free slots only.
+    pub(super) fn bring(&mut self, view: &View, steps: &mut Vec<Step>) {
+        let mut fetches = Fetches::new(self.budget.links(), Class::Prefetch, Origin::Forecast);
+        for table in (0..view.book.tables()).map(|table| TableId(table as u16)) {
+            while let Some(block) = self.order.next_to_bring(table, view) {
+                let Some(place) = view.book.block(block) else { break };
+                let rows = BlockRows { block, mask: place.full_mask() };
+                let rows = BlockRows { block, mask: self.marks.absent(rows, view) };
+                if rows.mask == 0 {
+                    self.order.brought(table);
+                    continue;
+                }
+                let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
+                let request = (bytes, Class::Prefetch);
+                let Some(source) = self.budget.replica(place.part, block, request, view) else { break };
+                if !self.marks.has_slot(block, view) && !self.budget.take_slot(table) {
+                    break;
+                }
+                self.budget.take_bytes(source.link, bytes);
+                self.marks.comes(rows);
+                self.order.brought(table);
+                fetches.add(source, Admission { rows, evict: None });
+            }
         }
         fetches.finish(steps);
     }

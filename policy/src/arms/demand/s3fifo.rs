@@ -43,11 +43,16 @@ impl Ghost {
         self.entries += 1;
         self.queue.push_back((block, self.entries));
         self.latest.insert(block, self.entries);
-        while self.latest.len() > most || self.queue.len() > 2 * most + 1 {
+        while self.latest.len() > most {
             let Some((block, entry)) = self.queue.pop_front() else { return };
             if self.latest.get(&block) == Some(&entry) {
                 self.latest.remove(&block);
             }
+        }
+        // Who came back left an entry behind.
+        if self.queue.len() > 2 * most + 16 {
+            let Ghost { queue, latest, .. } = self;
+            queue.retain(|(block, entry)| latest.get(block) == Some(entry));
         }
     }
 

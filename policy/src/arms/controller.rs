@@ -1,0 +1,42 @@
+//! Who decides when MassiveGNN's buffer is replaced: the question that the Rudder papers put to a language model, and
+//! their controls for it. The model's own answers would be one more implementation of [`Controller`].
+
+use rudder_graph::random::Key;
+use rudder_topology::ControllerSpec;
+
+/// What a controller is told with every minibatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Measured {
+    /// Counted from 1.
+    pub minibatch: u64,
+    /// Halo blocks of the minibatch that were in the buffer, and that were not.
+    pub hits: u32,
+    pub misses: u32,
+    /// Minibatches since the last replacement, or since the start; at least 1.
+    pub since_replacement: u32,
+}
+
+pub(super) trait Controller: Send {
+    /// Whether to replace now.
+    fn replaces(&mut self, measured: &Measured) -> bool;
+}
+
+impl Controller for ControllerSpec {
+    fn replaces(&mut self, measured: &Measured) -> bool {
+        match *self {
+            ControllerSpec::Always => true,
+            ControllerSpec::Never => false,
+            ControllerSpec::Random { probability } => {
+                Key::new(SEED).below(measured.minibatch, u64::from(RESOLUTION))
+                    < u64::from(probability.millionths())
+            }
+            ControllerSpec::Every { minibatches } => {
+                measured.minibatch.is_multiple_of(u64::from(minibatches))
+            }
+        }
+    }
+}
+
+/// Every run draws alike.
+const SEED: u64 = 0x7275_6464_6572;
+const RESOLUTION: u32 = 1_000_000;
