@@ -3,6 +3,8 @@
 use crate::dataset::Dataset;
 use rudder_dataplane::StorageHandle;
 use rudder_messages::report::{ComputeCounters, StorageCounters};
+use rudder_policy::advice::sample::ComputeSample;
+use rudder_policy::advice::state::DatasetIndex;
 use rudder_policy::ledger::Statistics;
 use std::sync::Arc;
 
@@ -39,6 +41,20 @@ impl Counters {
             bypasses: sum.bypasses,
             distinct_bytes_wanted: sum.distinct_bytes_wanted,
         })
+    }
+
+    /// What the slow loop is told; `None` where the node is no compute node.
+    #[must_use]
+    pub fn sample(&self) -> Option<ComputeSample> {
+        let samples =
+            self.datasets.iter().enumerate().map(|(index, dataset)| {
+                dataset.engine.with(|engine| engine.sample(DatasetIndex(index as u16)))
+            });
+        let sum = samples.reduce(|mut sum, sample| {
+            sum.add(sample);
+            sum
+        });
+        self.computes.then(|| sum.unwrap_or_default())
     }
 
     /// What the storage mover sent; `None` where the node is no storage node.

@@ -4,6 +4,7 @@
 //! node (one for one; gives up -> the process ends)
 //! ├─ responder                 answers `rudder tree`
 //! ├─ collector                 scheduler nodes: last reports of all nodes
+//! ├─ advisor                   scheduler nodes: when to ask, what to take back; asks on a thread of its own
 //! ├─ storage                   storage nodes
 //! │  └─ acceptor               data port -> handshake -> storage mover's thread
 //! ├─ loop [dataset]            compute nodes, one per dataset
@@ -12,6 +13,7 @@
 //! │  ├─ planner
 //! │  └─ predictor
 //! ├─ gateway                   compute nodes: trainers
+//! ├─ director                  compute nodes: directives -> parameters; the rules where no advisor is heard
 //! └─ observer                  /proc, NVML, counters -> report
 //! ```
 //!
@@ -19,7 +21,7 @@
 //! supervisor's side ([`dataset`], [`mailbox`], [`trainers`]); an actor is a place where work is done and may fail.
 //!
 //! Reading order: clock, mailbox, supervisor, worker; trainers, timer, dataset; the fast loop (gateway, predictor,
-//! planner, validator, mover, links); acceptor; counters, observer, responder, collector; node (puts it together).
+//! planner, validator, mover, links); acceptor; counters, observer, responder, collector, advisor, director; node (puts it together).
 
 #![forbid(unsafe_code)]
 
@@ -50,5 +52,8 @@ pub mod observer;
 
 pub mod collector;
 pub mod responder;
+
+pub mod advisor;
+pub mod director;
 
 pub mod node;

@@ -14,15 +14,17 @@ pub use config::{NodeConfig, NodeError};
 pub use faults::FaultRefused;
 pub use ready::{Parts, Ready, StoppedStatistics};
 
+use crate::advisor::Advice;
 use crate::clock::NodeClock;
 use crate::collector::Collection;
 use crate::counters::Counters;
+use crate::director::Direction;
 use crate::mailbox::Mailbox;
 use crate::observer::gpu::Gpus;
 use crate::observer::{self, Observation, Observer};
 use crate::responder::{self, Respondent};
 use crate::supervisor::{ChildSpec, Supervisor, SupervisorSpec};
-use crate::{collector, worker};
+use crate::{advisor, collector, director, worker};
 use compute::ComputeSide;
 use faults::Faults;
 use ractor::{Actor, ActorRef};
@@ -83,8 +85,11 @@ impl RunningNode {
         children.push(responder::child(Arc::new(base.respondent(root_cell.clone()))));
         if base.node.roles.scheduler {
             let name = base.node.name.clone();
-            let collection = Collection::new(name, base.cluster.clone(), base.clock);
-            children.push(collector::child(Arc::new(collection)));
+            let collection = Arc::new(Collection::new(name.clone(), base.cluster.clone(), base.clock));
+            children.push(collector::child(collection.clone()));
+            let advice = Advice::start(name.clone(), base.cluster.clone(), base.clock, collection);
+            children.push(advisor::child(Arc::new(advice.map_err(NodeError::Serve)?)));
+            tasks.push(tokio::spawn(advisor::pulse(base.clock, observer::PERIOD, name)));
         }
         let storage = match &base.node.storage {
             Some(spec) => Some(StorageSide::start(&base, spec, &mut children, &mut tasks, &mut faults)?),
@@ -102,6 +107,12 @@ impl RunningNode {
             storage: storage.as_ref().map(|side| side.handle.clone()),
             computes: compute.is_some(),
         };
+        if counters.computes {
+            let identity = (base.node.id, base.node.name.clone());
+            let direction = Direction::new(identity, base.cluster.clone(), base.clock, counters.clone());
+            children.push(director::child(Arc::new(direction)));
+            tasks.push(tokio::spawn(director::pulse(base.clock, observer::PERIOD)));
+        }
         let observer = Mailbox::default();
         children.push(base.observer(counters.clone(), observer.clone()));
         faults.observer(observer.clone());

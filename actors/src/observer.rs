@@ -46,6 +46,7 @@ impl Observer {
             gpus: observation.gpus.measure(),
             compute: observation.counters.compute(),
             storage: observation.counters.storage(),
+            sample: observation.counters.sample(),
         }
     }
 }

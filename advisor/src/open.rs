@@ -42,9 +42,14 @@ pub async fn open(advisor: &Advisor) -> Result<Opened, BackendError> {
     Ok(Opened { backend, why: None })
 }
 
+/// The rules, and why.
+#[must_use]
+pub fn rules(why: String) -> Opened {
+    Opened { backend: Box::new(ChooserBackend(Chooser::Rules)), why: Some(why) }
+}
+
 /// Ollama with the model that is named, or its first; else the rules.
 async fn auto(advisor: &Advisor) -> Opened {
-    let rules = |why: String| Opened { backend: Box::new(ChooserBackend(Chooser::Rules)), why: Some(why) };
     let found = async {
         let probe = OllamaBackend::new(advisor, "")?;
         probe.models().await

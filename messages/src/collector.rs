@@ -20,6 +20,14 @@ pub enum CollectorMessage {
     Fault,
 }
 
+/// A report from another node keeps the bounds of its lists.
+fn bounded(report: Box<Report>) -> Result<Box<Report>, DecodeError> {
+    if report.sample.as_ref().is_some_and(|sample| !sample.is_bounded()) {
+        return Err(DecodeError::Malformed("a report beyond its bounds".to_owned()));
+    }
+    Ok(report)
+}
+
 impl Message for CollectorMessage {
     fn serializable() -> bool {
         true
@@ -44,7 +52,9 @@ impl Message for CollectorMessage {
         if variant != REPORT {
             return Ok(CollectorMessage::Malformed(DecodeError::Malformed("unknown variant".to_owned())));
         }
-        Ok(codec::decode(&args).map_or_else(CollectorMessage::Malformed, CollectorMessage::Report))
+        Ok(codec::decode(&args)
+            .and_then(bounded)
+            .map_or_else(CollectorMessage::Malformed, CollectorMessage::Report))
     }
 }
 
@@ -53,6 +63,7 @@ mod tests {
     use super::*;
     use crate::report::{ProcessLoad, StorageCounters};
     use proptest::prelude::*;
+    use rudder_policy::advice::sample::ComputeSample;
     use rudder_topology::{Bytes, Generation, NodeName};
 
     fn report() -> Report {
@@ -64,6 +75,7 @@ mod tests {
             gpus: vec![],
             compute: None,
             storage: Some(StorageCounters { bytes_demand: 1, bytes_prefetch: 2, bytes_protocol: 3 }),
+            sample: Some(ComputeSample { rows_wanted: 7, ..ComputeSample::default() }),
         }
     }
 

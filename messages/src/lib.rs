@@ -1,10 +1,10 @@
 //! What actors say to each other: one small enum per mailbox, and the envelope of what crosses nodes.
 //!
-//! Local mailboxes carry plain values and never leave the process. Two mailboxes can be reached from other nodes:
-//! the responder's ([`responder`]: "show me your tree") and the collector's ([`collector`]: state reports). Their
-//! bytes are decoded explicitly: what cannot be understood becomes the variant `Malformed`, never a panic.
+//! Local mailboxes carry plain values and never leave the process. Three mailboxes can be reached from other nodes:
+//! the responder's ([`responder`]: "show me your tree"), the collector's ([`collector`]: state reports) and the
+//! director's ([`director`]: directives). Their bytes are decoded explicitly: what cannot be understood becomes the variant `Malformed`, never a panic.
 //!
-//! Reading order: codec, names, tree, report, responder, collector, then the local mailboxes in the order of the
+//! Reading order: codec, names, tree, report, responder, collector, director, then the local mailboxes in the order of the
 //! fast loop.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod tree;
 pub mod report;
 
 pub mod collector;
+pub mod director;
 pub mod responder;
 
 pub mod nudge;
@@ -32,8 +33,12 @@ pub mod mover;
 pub mod acceptor;
 pub mod observer;
 
+pub mod advisor;
+
 pub use acceptor::AcceptorMessage;
+pub use advisor::AdvisorMessage;
 pub use collector::CollectorMessage;
+pub use director::DirectorMessage;
 pub use gateway::GatewayMessage;
 pub use mover::{MoverMessage, TransferEnd};
 pub use names::{ActorKind, ActorName};

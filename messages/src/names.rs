@@ -24,6 +24,8 @@ pub enum ActorKind {
     Observer,
     Responder,
     Collector,
+    Advisor,
+    Director,
 }
 
 impl ActorKind {
@@ -42,6 +44,8 @@ impl ActorKind {
             ActorKind::Observer => "observer",
             ActorKind::Responder => "responder",
             ActorKind::Collector => "collector",
+            ActorKind::Advisor => "advisor",
+            ActorKind::Director => "director",
         }
     }
 }
@@ -85,6 +89,18 @@ impl fmt::Display for ActorName {
 #[must_use]
 pub fn responder_group(node: &NodeName) -> String {
     format!("rudder/{node}/responder")
+}
+
+/// The process group that holds a scheduler node's advisor, and nothing else.
+#[must_use]
+pub fn advisor_group(node: &NodeName) -> String {
+    format!("rudder/{node}/advisor")
+}
+
+/// The process group that holds the directors (on compute nodes).
+#[must_use]
+pub fn director_group() -> String {
+    "rudder/director".to_owned()
 }
 
 /// The process group that holds the collectors of state reports (on scheduler nodes).

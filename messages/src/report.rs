@@ -1,5 +1,6 @@
 //! The compact state report that an observer sends to the collector every few seconds.
 
+use rudder_policy::advice::sample::ComputeSample;
 use rudder_topology::{Bytes, Generation, Nanos, NodeName};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ pub struct Report {
     pub gpus: Vec<GpuLoad>,
     pub compute: Option<ComputeCounters>,
     pub storage: Option<StorageCounters>,
+    /// For the slow loop; compute nodes only. Its lists are bounded.
+    pub sample: Option<ComputeSample>,
 }
 
 /// From `/proc/self`.

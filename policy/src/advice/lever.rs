@@ -53,7 +53,8 @@ pub struct Lever {
 }
 
 /// Every action's time to live; what is left out means [`TTL_S_DEFAULT`].
-pub const TTL: Field = Field { name: "ttl_s", kind: Kind::Integer { min: 10, max: 600 } };
+pub const TTL: Field = Field { name: "ttl_s", kind: Kind::Integer { min: 10, max: TTL_S_MAX } };
+pub const TTL_S_MAX: u32 = 600;
 pub const TTL_S_DEFAULT: u32 = 120;
 
 /// In the order of [`crate::parameters::Posture`]'s variants.

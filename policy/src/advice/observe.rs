@@ -78,6 +78,13 @@ impl Observed {
         self.nodes.insert(node, Known { at_ns, sample, state, links, usual });
     }
 
+    /// Takes in a sample unless it was taken already.
+    pub fn take_once(&mut self, node: NodeId, at_ns: u64, sample: ComputeSample) {
+        if self.nodes.get(&node).is_none_or(|known| known.at_ns != at_ns) {
+            self.take(node, at_ns, sample);
+        }
+    }
+
     /// A node that is gone says nothing any more.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);

@@ -92,6 +92,27 @@ impl Child {
         }
     }
 
+    /// Waits for a line of standard error that contains the text.
+    ///
+    /// # Panics
+    /// If the child ends first or the deadline passes; the message holds its output.
+    pub fn await_said(&mut self, text: &str, deadline: Duration) {
+        let stderr = self.stderr.clone();
+        let found = await_until(
+            || {
+                let collected = stderr.lock();
+                let found = collected.lines.iter().any(|line| line.contains(text));
+                (found || collected.ended).then_some(found)
+            },
+            deadline,
+        );
+        match found {
+            Ok(true) => {}
+            Ok(false) => panic!("{} ended without saying `{text}`\n{}", self.name, self.said()),
+            Err(late) => panic!("{}: `{text}` was {late}\n{}", self.name, self.said()),
+        }
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.inner.try_wait().expect("a child can be asked").is_none()

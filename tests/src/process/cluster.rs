@@ -26,6 +26,8 @@ pub struct ClusterOptions {
     pub security: Security,
     pub placement: Placement,
     pub memory: Memory,
+    /// The topology's `[advisor]`, if any.
+    pub advisor: String,
 }
 
 /// Whether nodes have identities.
@@ -65,6 +67,7 @@ impl Default for ClusterOptions {
             security: Security::LoopbackClear,
             placement: Placement::InPlace,
             memory: Memory::Apart,
+            advisor: String::new(),
         }
     }
 }
@@ -147,6 +150,7 @@ impl Cluster {
         text += "[default_link]\nbandwidth = \"1Gbit/s\"\n";
         // A peer that is gone should not hold a test up for long.
         text += "[limits]\ntransfer_timeout = \"2s\"\nheartbeat_timeout = \"2s\"\n";
+        text += &options.advisor;
         text
     }
 

@@ -1,0 +1,115 @@
+//! The thread that asks: a runtime of its own, whose every call may be slow. It outlives the actor that it answers.
+
+use ractor::ActorRef;
+use rudder_advisor::open::open;
+use rudder_advisor::{Consultant, Source};
+use rudder_messages::AdvisorMessage;
+use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::report::Past;
+use rudder_policy::advice::state::ClusterState;
+use rudder_topology::Advisor;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+
+/// What the thread is asked.
+pub(super) enum Asked {
+    Consult {
+        state: Box<ClusterState>,
+        past: Vec<Past>,
+    },
+    /// A directive was taken back.
+    Hurt(Directive),
+}
+
+type Answers = Arc<Mutex<Option<ActorRef<AdvisorMessage>>>>;
+
+/// The thread's handle; the thread ends with its last one.
+pub(super) struct AdvisorThread {
+    questions: mpsc::UnboundedSender<Asked>,
+    answers: Answers,
+}
+
+impl AdvisorThread {
+    pub fn start(advisor: &Advisor, labels: Labels) -> std::io::Result<AdvisorThread> {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let answers = Answers::default();
+        let (advisor, to) = (advisor.clone(), answers.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new()
+            .name("advisor".to_owned())
+            .spawn(move || runtime.block_on(run(advisor, labels, asked, to)))?;
+        Ok(AdvisorThread { questions, answers })
+    }
+
+    /// There is at most one consult on its way, so this queue does not grow.
+    pub fn ask(&self, asked: Asked) {
+        // The thread ends only with this handle.
+        let _ = self.questions.send(asked);
+    }
+
+    /// From now on this actor gets the answers.
+    pub fn answer_to(&self, actor: ActorRef<AdvisorMessage>) {
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    }
+}
+
+async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceiver<Asked>, to: Answers) {
+    let mut consultant: Option<Consultant> = None;
+    while let Some(asked) = asked.recv().await {
+        let (state, past) = match asked {
+            Asked::Consult { state, past } => (state, past),
+            Asked::Hurt(directive) => {
+                if let Some(consultant) = &mut consultant {
+                    consultant.hurt(&directive);
+                }
+                continue;
+            }
+        };
+        let consultant = match &mut consultant {
+            Some(consultant) => consultant,
+            none => none.insert(begin(&advisor, &labels).await),
+        };
+        consultant.set_topology(who_is_up(&state));
+        let consulted = consultant.consult(&state, &past).await;
+        let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
+        let rules = matches!(consulted.source, Source::Rules { .. });
+        tracing::info!(
+            backend = %consultant.backend_name(), source = ?consulted.source, rules, ?actions,
+            predicted = consulted.predicted, refused = consulted.refusals.len(), attempts = consulted.attempts.len(),
+            breaker = ?consultant.breaker(), "the advisor answered"
+        );
+        let answer = AdvisorMessage::Answered {
+            directive: Box::new(consulted.directive),
+            predicted: consulted.predicted,
+        };
+        if let Some(actor) = &*to.lock().unwrap_or_else(PoisonError::into_inner) {
+            // An actor that has just failed lost its question, too.
+            let _ = actor.send_message(answer);
+        }
+    }
+}
+
+/// The back end is looked for at the first edge: until then nothing is dialled.
+async fn begin(advisor: &Advisor, labels: &Labels) -> Consultant {
+    let seed = u64::from(std::process::id());
+    let opened = match open(advisor).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::warn!(backend = advisor.backend.name(), %error, "the rules advise instead");
+            rudder_advisor::open::rules(error.to_string())
+        }
+    };
+    if let Some(why) = &opened.why {
+        tracing::info!(%why, "advisor");
+    }
+    Consultant::new(opened.backend, advisor, labels.clone(), seed)
+}
+
+/// Tells clusters apart in which other nodes are up.
+fn who_is_up(state: &ClusterState) -> u64 {
+    let compute = state.compute.iter().map(|compute| (1_u64, u64::from(compute.node.0)));
+    let storage = state.storage.iter().filter(|s| s.up).map(|storage| (2, u64::from(storage.node.0)));
+    let key = rudder_graph::random::Key::new(0);
+    compute.chain(storage).fold(key, |key, (kind, node)| key.with(kind).with(node)).draw(0)
+}
