@@ -31,7 +31,7 @@ use ractor::{Actor, ActorRef};
 use rudder_client::handshake::Security;
 use rudder_client::identity::{Identity, PeerName};
 use rudder_membership::{Membership, MembershipConfig};
-use rudder_messages::{ActorKind, ActorName, ObserverMessage, SupervisorMessage};
+use rudder_messages::{ActorKind, ActorName, ObserverMessage, REPORT_PERIOD, SupervisorMessage};
 use rudder_policy::restart::{RestartIntensity, Strategy};
 use rudder_topology::{Cluster, Generation, Node};
 use std::sync::{Arc, OnceLock};
@@ -89,7 +89,7 @@ impl RunningNode {
             children.push(collector::child(collection.clone()));
             let advice = Advice::start(name.clone(), base.cluster.clone(), base.clock, collection);
             children.push(advisor::child(Arc::new(advice.map_err(NodeError::Serve)?)));
-            tasks.push(tokio::spawn(advisor::pulse(base.clock, observer::PERIOD, name)));
+            tasks.push(tokio::spawn(advisor::pulse(base.clock, REPORT_PERIOD, name)));
         }
         let storage = match &base.node.storage {
             Some(spec) => Some(StorageSide::start(&base, spec, &mut children, &mut tasks, &mut faults)?),
@@ -111,7 +111,7 @@ impl RunningNode {
             let identity = (base.node.id, base.node.name.clone());
             let direction = Direction::new(identity, base.cluster.clone(), base.clock, counters.clone());
             children.push(director::child(Arc::new(direction)));
-            tasks.push(tokio::spawn(director::pulse(base.clock, observer::PERIOD)));
+            tasks.push(tokio::spawn(director::pulse(base.clock, REPORT_PERIOD)));
         }
         let observer = Mailbox::default();
         children.push(base.observer(counters.clone(), observer.clone()));
