@@ -35,7 +35,8 @@
 //! minibatches = 50                      # of each trainer
 //! fixed_window = 16                     # the window of that arm; default: window
 //! verify = true                         # compare every byte; default true
-//! command = ["my-trainer", "--socket", "{socket}"]   # default: the reference trainer
+//! command = ["my-trainer", "--socket", "{socket}"]   # default: the reference trainer; `{source}` in place of
+//!                                       # `{socket}`: it is `-` for the bound, which the command then measures itself
 //! time_limit = "60s"                    # of one run; default: ten times the bound's, at least 30 s
 //!
 //! [simulation]                          # how compute times vary; all 0 by default

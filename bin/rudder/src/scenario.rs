@@ -1,7 +1,7 @@
 //! `rudder scenario` and `rudder demo`
 
 use crate::exit::{Failure, bad_input, failed, say};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use rudder_importer::{Bars, BlockSize, ImportOptions, Input, import};
 use rudder_scenarios::calibrate::calibrate;
 use rudder_scenarios::compile::{DatasetSource, Mode, Scenario, load};
@@ -13,6 +13,7 @@ use rudder_scenarios::scale::{self, statistics::Statistics};
 use rudder_scenarios::stop::Stop;
 use rudder_topology::DatasetName;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[derive(Subcommand)]
 pub enum ScenarioCommand {
@@ -107,12 +108,19 @@ struct CommonArguments {
 #[command(
     after_help = "Runs the scenarios bound_links and reference on the shipped graph and writes a page and a JSON file for each.
 
-Example:
-  rudder demo --output reports"
+With --trainer pyg: the scenario pyg instead, whose trainers really train (GraphSAGE in PyG) where the reference
+trainer sleeps. It needs a python3 with the package in python/, torch and torch_geometric.
+
+Examples:
+  rudder demo --output reports
+  rudder demo --trainer pyg"
 )]
 pub struct DemoArguments {
     #[command(flatten)]
     common: CommonArguments,
+    /// Who trains
+    #[arg(long, default_value = "reference")]
+    trainer: DemoTrainer,
     /// Folder with the scenario files
     #[arg(long, default_value = "scenarios/catalog")]
     catalog: PathBuf,
@@ -121,7 +129,43 @@ pub struct DemoArguments {
     output: PathBuf,
 }
 
-const DEMO: [&str; 2] = ["bound_links", "reference"];
+/// Who trains in the demo.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DemoTrainer {
+    /// Real sampling, real bytes; compute is a sleep
+    Reference,
+    /// Real training in PyTorch Geometric
+    Pyg,
+}
+
+impl DemoTrainer {
+    fn scenarios(self) -> &'static [&'static str] {
+        match self {
+            DemoTrainer::Reference => &["bound_links", "reference"],
+            DemoTrainer::Pyg => &["pyg"],
+        }
+    }
+
+    /// Says what is missing before anything is started.
+    fn check(self) -> Result<(), Failure> {
+        if self == DemoTrainer::Reference {
+            return Ok(());
+        }
+        let imports = "import torch_geometric, rudder.trainer";
+        let python = Command::new("python3").args(["-W", "ignore", "-c", imports]).output();
+        let reason = match python {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                text.lines().last().unwrap_or("it failed").to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(bad_input(format!(
+            "python3 cannot train ({reason}): in an environment of your own `pip install torch torch_geometric ./python`, and run this in it"
+        )))
+    }
+}
 
 pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
     match command {
@@ -165,9 +209,10 @@ fn folder_is_there(report: &Path) -> Result<(), Failure> {
 pub fn demo(arguments: &DemoArguments) -> Result<(), Failure> {
     std::fs::create_dir_all(&arguments.output)
         .map_err(|error| failed(format!("cannot make {}: {error}", arguments.output.display())))?;
+    arguments.trainer.check()?;
     let stop = Stop::on_signals().map_err(failed)?;
     let mut written = Vec::new();
-    for name in DEMO {
+    for name in arguments.trainer.scenarios() {
         let scenario = load(&arguments.catalog.join(format!("{name}.toml"))).map_err(bad_input)?;
         let report = compare(&scenario, &arguments.common, &stop)?;
         let page = arguments.output.join(format!("{name}.html"));

@@ -14,14 +14,22 @@ pub(super) struct TrainerPlace<'a> {
     pub address: IpAddr,
 }
 
-/// The words of the command. Placeholders of a scenario's own command are `{socket}`, `{dataset}`, `{rank}`,
-/// `{world}`, `{seeds}`, `{fanout}`, `{window}`, `{minibatches}`, `{seed}`, `{compute_ms}`.
+/// The words of the command. Placeholders of a scenario's own command are `{socket}`, `{source}`, `{dataset}`,
+/// `{rank}`, `{world}`, `{seeds}`, `{fanout}`, `{window}`, `{minibatches}`, `{seed}`, `{compute_ms}`.
+///
+/// `{source}` is the socket, or `-` for a run that takes the rows from the dataset's own files: a command that names it
+/// measures the bound itself, with its own compute. For any other the reference trainer does, by sleeping.
 pub(super) fn trainer_command(scenario: &Scenario, rudder: &Path, place: &TrainerPlace<'_>) -> Vec<String> {
     match (&scenario.trainer.command[..], place.socket) {
+        (words, None) if words.iter().any(|word| word.contains(SOURCE)) => {
+            words.iter().map(|word| fill(word, scenario, place, Path::new("-"))).collect()
+        }
         ([], _) | (_, None) => reference(scenario, rudder, place),
         (words, Some(socket)) => words.iter().map(|word| fill(word, scenario, place, socket)).collect(),
     }
 }
+
+const SOURCE: &str = "{source}";
 
 fn fanout(scenario: &Scenario) -> String {
     scenario.trainer.fanout.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
@@ -35,6 +43,7 @@ fn fill(word: &str, scenario: &Scenario, place: &TrainerPlace<'_>, socket: &Path
     let trainer = &scenario.trainer;
     [
         ("{socket}", socket.to_string_lossy().into_owned()),
+        (SOURCE, socket.to_string_lossy().into_owned()),
         ("{dataset}", place.dataset.to_string_lossy().into_owned()),
         ("{rank}", place.rank.to_string()),
         ("{world}", scenario.trainers().to_string()),
@@ -111,9 +120,12 @@ mod tests {
         let scenario = scenario("command = [\"python3\", \"t.py\", \"{socket}:{rank}/{world}\"]");
         let words = trainer_command(&scenario, Path::new("rudder"), &place(Some(Path::new("s"))));
         assert_eq!(words, ["python3", "t.py", "s:1/2"]);
-        // The bound is measured by the reference trainer in any case.
+        // The bound is measured by the reference trainer, unless the command can.
         assert!(
             trainer_command(&scenario, Path::new("rudder"), &place(None)).contains(&"--bound".to_owned())
         );
+        let able = self::scenario("command = [\"t\", \"{source}\"]");
+        assert_eq!(trainer_command(&able, Path::new("rudder"), &place(None)), ["t", "-"]);
+        assert_eq!(trainer_command(&able, Path::new("rudder"), &place(Some(Path::new("s")))), ["t", "s"]);
     }
 }
