@@ -11,6 +11,7 @@ from ._lookahead import LazyRows, Lookahead, lookahead
 from .client import Client, Minibatch, Piece, View
 from .dataset import Dataset, Table
 from .errors import RudderError
+from .export import export_dataset
 
 __all__ = [
     "Client",
@@ -23,6 +24,7 @@ __all__ = [
     "Table",
     "View",
     "errors",
+    "export_dataset",
     "lookahead",
 ]
 
