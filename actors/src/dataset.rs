@@ -2,6 +2,7 @@
 
 use crate::clock::NodeClock;
 use crate::mailbox::Mailbox;
+use crate::replays::Replays;
 use crate::timer::Timer;
 use crate::trainers::Trainers;
 use rudder_client::trainer_protocol::{self, MappingSpec, ToTrainer};
@@ -26,6 +27,7 @@ pub struct Dataset {
     pub trainers: Trainers,
     pub greeting: Greeting,
     pub timer: Timer,
+    pub replays: Replays,
     pub clock: NodeClock,
 }
 

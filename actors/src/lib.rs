@@ -38,6 +38,7 @@ pub mod dataset;
 
 pub mod gateway;
 pub mod predictor;
+pub mod replays;
 
 pub mod planner;
 pub mod validator;

@@ -1,6 +1,7 @@
 //! The predictor: takes in what trainers tell, and passes on what it means for the window.
 
 use crate::dataset::Dataset;
+use crate::replays::{Declaration, Replays};
 use crate::worker::Work;
 use rudder_messages::{NotAnnounced, PredictorMessage};
 use rudder_policy::engine::Engine;
@@ -34,11 +35,16 @@ impl Predictor {
         minibatch: MinibatchId,
         tables: &[(TableId, Vec<u32>)],
     ) -> Result<(), AnnounceRefusal> {
-        self.dataset.engine.with(|engine| {
+        let announced = self.dataset.engine.with(|engine| {
             let reaction = engine.announce(trainer, minibatch, tables)?;
+            for alarm in engine.take_replay_alarms() {
+                tracing::error!(%alarm, "a trainer's sampler is not what it declared");
+            }
             self.dataset.react(reaction);
             Ok(())
-        })
+        });
+        self.dataset.replays.nudge();
+        announced
     }
 }
 
@@ -54,6 +60,7 @@ impl Work for Predictor {
             }
             PredictorMessage::Disconnect { trainer, reply } => {
                 self.dataset.stage(|engine, _| engine.disconnect(trainer));
+                self.dataset.replays.forget(trainer);
                 let _ = reply.send(());
             }
             PredictorMessage::Announce { trainer, minibatch, tables, reply } => {
@@ -64,6 +71,11 @@ impl Work for Predictor {
             }
             PredictorMessage::Release { trainer, minibatch, reply } => {
                 let _ = reply.send(self.known(|engine, now| engine.release(trainer, minibatch, now)));
+                self.dataset.replays.nudge();
+            }
+            PredictorMessage::Declare { trainer, spec, first, end, reply } => {
+                Replays::declare(&self.dataset, Declaration { trainer, spec, first, end });
+                let _ = reply.send(());
             }
             PredictorMessage::Fault => panic!("a fault was asked for"),
         }

@@ -149,6 +149,7 @@ fn dataset() -> Arc<Dataset> {
             mappings,
         },
         timer,
+        replays: rudder_actors::replays::Replays::new("no/graph".into()),
         clock,
     })
 }

@@ -7,8 +7,10 @@
 use crate::gather::GatherError;
 use crate::location::Location;
 use crate::trainer_protocol::{
-    self as protocol, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome, encode_announce, frame_length,
+    self as protocol, Declared, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome, encode_announce,
+    frame_length,
 };
+use rudder_graph::trace::TraceSpec;
 use rudder_topology::{DatasetName, JobId, MinibatchId, TableId, TrainerRank};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -153,6 +155,10 @@ pub struct Client {
     row_bytes: Arc<[u32]>,
     mappings: Arc<Mappings>,
     outstanding: BTreeMap<MinibatchId, Outstanding>,
+    /// The next minibatch, as far as announcements tell.
+    next: MinibatchId,
+    /// The sampler, where the node was told.
+    declared: Option<(TraceSpec, u64)>,
     statistics: Option<String>,
     pid: u32,
 }
@@ -170,6 +176,8 @@ impl Client {
             welcome,
             mappings: Arc::new(mappings),
             outstanding: BTreeMap::new(),
+            next: MinibatchId(0),
+            declared: None,
             statistics: None,
             pid: std::process::id(),
         })
@@ -184,6 +192,25 @@ impl Client {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
+    }
+
+    /// Tells the node with what this trainer samples, so that it can sample ahead: from the minibatch after the last
+    /// announced one (0 at first) to before `end`. The rows of table 0 must be what [`rudder_graph::Trace`] gives;
+    /// where they are not, the node notices, says so in its log, and goes on without.
+    pub fn declare_sampler(&mut self, spec: &TraceSpec, end: u64) -> Result<(), ClientError> {
+        self.own_process()?;
+        self.declared = Some((spec.clone(), end));
+        match self.declare(self.next, self.deadline()) {
+            Ok(()) => Ok(()),
+            Err(error) => self.reopen(error, self.deadline()),
+        }
+    }
+
+    fn declare(&mut self, first: MinibatchId, deadline: Instant) -> io::Result<()> {
+        let Some((spec, end)) = self.declared.clone() else { return Ok(()) };
+        let mut frame = vec![];
+        ToNode::Declare(Declared { spec, first, end }).encode(&mut frame);
+        self.connection.send(&frame, deadline)
     }
 
     /// Says which rows a coming minibatch needs. Ids must rise; at most `welcome().credits` may be unreleased.
@@ -204,6 +231,7 @@ impl Client {
         let sent = self.connection.send(&frame, self.deadline());
         let entry = Outstanding { frame, wanted: false, pieces: vec![], answer: None };
         self.outstanding.insert(minibatch, entry);
+        self.next = MinibatchId(minibatch.0.saturating_add(1)).max(self.next);
         match sent {
             Ok(()) => Ok(()),
             Err(error) => self.reopen(error, self.deadline()),
@@ -400,6 +428,8 @@ impl Client {
     }
 
     fn announce_again(&mut self, deadline: Instant) -> io::Result<()> {
+        let first = self.outstanding.keys().next().copied().unwrap_or(self.next);
+        self.declare(first, deadline)?;
         for (&minibatch, entry) in &mut self.outstanding {
             // What is ready already is read from the old mappings; its announcement keeps the order of ids.
             entry.pieces.clear();

@@ -5,7 +5,7 @@
 //! groups of at most [`DESCRIPTORS_PER_MESSAGE`], each group on a `Mapping` frame of its own).
 //!
 //! ```text
-//! trainer -> node: Hello, then any of Announce, Want, Release, StatisticsRequest
+//! trainer -> node: Hello, then any of Announce, Want, Release, StatisticsRequest, Declare
 //! node -> trainer: Welcome, Mapping*, WelcomeEnd | Refused; then any of Ready, Piece, Failed, Statistics
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! frame is an error that ends the connection, never a panic.
 
 use rudder_graph::location::Location;
+use rudder_graph::trace::TraceSpec;
 use rudder_topology::{DatasetName, Generation, JobId, MinibatchId, TableId, TrainerRank};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ mod reader;
 use reader::Reader;
 
 /// Raised with every incompatible change.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// Rows that one minibatch may ask for, all tables together.
 pub const ROWS_MAX: usize = 4 << 20;
 /// Bytes of one frame after its length field: the largest ready message fits.
@@ -32,6 +33,8 @@ pub const TABLES_MAX: usize = 64;
 pub const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Descriptors sent with one message; Linux allows 253.
 pub const DESCRIPTORS_PER_MESSAGE: usize = 64;
+/// Hops of a declared sampler at most.
+pub const HOPS_MAX: usize = 16;
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// A trainer introduces itself.
@@ -51,6 +54,18 @@ pub struct Rows {
     pub rows: Vec<u32>,
 }
 
+/// What a trainer samples with, where it lets the node sample ahead of it. Optional, and only a promise: the node
+/// compares it with every announcement. The graph is the dataset's first, the training vertices its training split
+/// (every vertex where it has none), the rows those of table 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    pub spec: TraceSpec,
+    /// The next minibatch that will be announced.
+    pub first: MinibatchId,
+    /// One past the last one.
+    pub end: u64,
+}
+
 /// Trainer to node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToNode {
@@ -59,6 +74,7 @@ pub enum ToNode {
     Want { minibatch: MinibatchId },
     Release { minibatch: MinibatchId },
     StatisticsRequest,
+    Declare(Declared),
 }
 
 /// The node's answer to a hello.
@@ -228,6 +244,7 @@ impl ToNode {
                 let start = begin_frame(out, 5);
                 end_frame(out, start);
             }
+            ToNode::Declare(declared) => put_declared(out, declared),
         }
     }
 
@@ -253,11 +270,33 @@ impl ToNode {
             3 => ToNode::Want { minibatch: MinibatchId(r.u64()?) },
             4 => ToNode::Release { minibatch: MinibatchId(r.u64()?) },
             5 => ToNode::StatisticsRequest,
+            6 => ToNode::Declare(read_declared(&mut r)?),
             kind => return Err(FrameError::UnknownKind(kind)),
         };
         r.end()?;
         Ok(Ok(message))
     }
+}
+
+fn put_declared(out: &mut Vec<u8>, Declared { spec, first, end }: &Declared) {
+    let start = begin_frame(out, 6);
+    for wide in [spec.seed, first.0, *end] {
+        out.extend_from_slice(&wide.to_le_bytes());
+    }
+    put_u32s(out, &[spec.rank.0, spec.world, spec.seeds]);
+    let fanout = &spec.fanout[..spec.fanout.len().min(usize::from(u16::MAX))];
+    out.extend_from_slice(&(fanout.len() as u16).to_le_bytes());
+    put_u32s(out, fanout);
+    end_frame(out, start);
+}
+
+/// Ranges are the node's to check: they depend on the graph.
+fn read_declared(r: &mut Reader) -> Result<Declared, FrameError> {
+    let (seed, first, end) = (r.u64()?, MinibatchId(r.u64()?), r.u64()?);
+    let (rank, world, seeds) = (TrainerRank(r.u32()?), r.u32()?, r.u32()?);
+    let hops = r.count16(HOPS_MAX)?;
+    let fanout = (0..hops).map(|_| r.u32()).collect::<Result<_, _>>()?;
+    Ok(Declared { spec: TraceSpec { seed, rank, world, seeds, fanout }, first, end })
 }
 
 fn put_minibatch(out: &mut Vec<u8>, kind: u8, minibatch: MinibatchId) {

@@ -2,6 +2,7 @@
 //! never runs ahead of the loop, and can repeat what an actor took down with it.
 
 use ractor::RpcReplyPort;
+use rudder_graph::trace::TraceSpec;
 use rudder_policy::step::{AnnounceRefusal, TrainerId};
 use rudder_topology::{MinibatchId, TableId};
 use std::sync::Arc;
@@ -39,6 +40,14 @@ pub enum PredictorMessage {
         trainer: TrainerId,
         minibatch: MinibatchId,
         reply: RpcReplyPort<Result<(), NotAnnounced>>,
+    },
+    /// The trainer lets the node sample ahead of it, `first` to before `end`.
+    Declare {
+        trainer: TrainerId,
+        spec: TraceSpec,
+        first: MinibatchId,
+        end: u64,
+        reply: RpcReplyPort<()>,
     },
     /// With test faults enabled: panic.
     Fault,

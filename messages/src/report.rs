@@ -59,6 +59,13 @@ pub struct ComputeCounters {
     pub bypasses: u64,
     /// Bytes of the distinct remote rows that minibatches asked for.
     pub distinct_bytes_wanted: u64,
+    /// Minibatches that were sampled ahead of their trainers, and those of them that came just so.
+    pub minibatches_foreseen: u64,
+    pub foreseen_confirmed: u64,
+    /// Times that a trainer asked for something else.
+    pub replay_alarms: u64,
+    /// Processor time of sampling ahead.
+    pub replay_cpu_ns: u64,
 }
 
 /// The storage side's counters, as sent on the wire.

@@ -82,10 +82,11 @@ pub enum Offer {
 }
 
 impl<'g> Replay<'g> {
-    /// Replays minibatches `0..length` of a trainer; `table` is the feature table of the graph's vertices.
+    /// Replays the minibatches of a trainer from `first` to before `end`; `table` is the feature table of the graph's
+    /// vertices.
     #[must_use]
-    pub fn new(trainer: TrainerId, trace: Trace<'g>, table: TableId, length: u64) -> Self {
-        Replay { trainer, trace, table, next: MinibatchId(0), end: length, sampled: None }
+    pub fn new(trainer: TrainerId, trace: Trace<'g>, table: TableId, first: MinibatchId, end: u64) -> Self {
+        Replay { trainer, trace, table, next: first, end, sampled: None }
     }
 
     #[must_use]

@@ -115,6 +115,8 @@ pub struct TrainerPlan {
     pub allreduce: Bytes,
     pub minibatches: u32,
     pub fixed_window: u32,
+    /// Whether nodes are told how trainers sample.
+    pub replay: bool,
     pub verify: Verify,
     /// Empty: the reference trainer.
     pub command: Vec<String>,
@@ -407,6 +409,7 @@ impl Compiler {
             allreduce: self.parsed("allreduce", trainer.allreduce.as_ref()).unwrap_or_default(),
             minibatches,
             fixed_window: fixed,
+            replay: trainer.replay.as_ref().is_some_and(|replay| replay.value),
             verify: if verify { Verify::Every } else { Verify::Nothing },
             command: command.map(|command| command.value).unwrap_or_default(),
             time_limit: self.parsed("time_limit", trainer.time_limit.as_ref()).unwrap_or(default_limit),

@@ -45,6 +45,10 @@ pub struct Counters {
     pub bypasses: u64,
     /// Bytes of the distinct remote rows of every minibatch, summed.
     pub distinct_bytes_wanted: u64,
+    /// Minibatches that nodes sampled ahead of their trainers, the processor time it took, and false ones.
+    pub minibatches_foreseen: u64,
+    pub replay_cpu_ns: u64,
+    pub replay_alarms: u64,
 }
 
 /// Which side of a node's statistics to read.
@@ -86,6 +90,9 @@ impl Counters {
                 self.minibatches_released += count("minibatches_released")?;
                 self.bypasses += count("bypasses")?;
                 self.distinct_bytes_wanted += count("distinct_bytes_wanted")?;
+                self.minibatches_foreseen += count("minibatches_foreseen")?;
+                self.replay_cpu_ns += count("replay_cpu_ns")?;
+                self.replay_alarms += count("replay_alarms")?;
             }
         }
         Ok(())

@@ -34,6 +34,7 @@
 //! allreduce = "64KiB"                   # summed over all trainers every minibatch; default 0
 //! minibatches = 50                      # of each trainer
 //! fixed_window = 16                     # the window of that arm; default: window
+//! replay = false                        # true: nodes are told how trainers sample, and sample ahead of them
 //! verify = true                         # compare every byte; default true
 //! command = ["my-trainer", "--socket", "{socket}"]   # default: the reference trainer; `{source}` in place of
 //!                                       # `{socket}`: it is `-` for the bound, which the command then measures itself
@@ -112,6 +113,7 @@ pub struct TrainerSpec {
     pub allreduce: Option<At<String>>,
     pub minibatches: Option<At<i64>>,
     pub fixed_window: Option<At<i64>>,
+    pub replay: Option<At<bool>>,
     pub verify: Option<At<bool>>,
     pub command: Option<At<Vec<String>>>,
     pub time_limit: Option<At<String>>,

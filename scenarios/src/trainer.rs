@@ -36,6 +36,8 @@ pub struct TrainerOptions {
     pub trace: TraceSpec,
     /// Minibatches announced ahead of the one in use.
     pub window: u32,
+    /// Whether the node is told how this trainer samples, and may sample ahead of it.
+    pub declare_sampler: bool,
     pub length: Length,
     /// Emulated compute of a minibatch.
     pub compute: Duration,
@@ -200,6 +202,7 @@ mod tests {
             load: Load::Bound,
             trace: TraceSpec { seed: 1, rank, world: 1, seeds: 1, fanout: vec![1] },
             window: 1,
+            declare_sampler: false,
             length,
             compute: Duration::ZERO,
             verify: Verify::Nothing,

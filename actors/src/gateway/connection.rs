@@ -8,7 +8,9 @@ use crate::dataset::Dataset;
 use crate::mailbox::CallError;
 use crate::trainers::{self, Outbox, OutboxReader};
 use ractor::RpcReplyPort;
-use rudder_client::trainer_protocol::{self, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome};
+use rudder_client::trainer_protocol::{
+    self, Declared, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome,
+};
 use rudder_messages::PredictorMessage;
 use rudder_policy::step::{AnnounceRefusal, TrainerId};
 use rudder_topology::{MinibatchId, TableId};
@@ -220,6 +222,12 @@ async fn take(message: ToNode, dataset: &Dataset, trainer: TrainerId, outbox: &O
             let statistics = dataset.engine.with(|engine| engine.statistics());
             let text = serde_json::to_string(&statistics).unwrap_or_else(|_| "{}".to_owned());
             outbox.send(ToTrainer::Statistics(text));
+            return Ok(());
+        }
+        ToNode::Declare(Declared { spec, first, end }) => {
+            let declare =
+                |reply| PredictorMessage::Declare { trainer, spec: spec.clone(), first, end, reply };
+            ask(dataset, declare).await?;
             return Ok(());
         }
         ToNode::Announce { minibatch, tables } => {

@@ -11,6 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::mover::{self, Mover};
 use crate::planner::Planner;
 use crate::predictor::Predictor;
+use crate::replays::Replays;
 use crate::supervisor::{ChildSpec, SupervisorSpec};
 use crate::validator::Validator;
 use crate::{timer, worker};
@@ -331,6 +332,7 @@ fn serve(
         trainers: crate::trainers::Trainers::default(),
         greeting,
         timer,
+        replays: Replays::new(plan.dataset.directory.clone()),
         clock: base.clock,
     };
     Ok((Arc::new(dataset), handle))

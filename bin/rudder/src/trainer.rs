@@ -58,6 +58,9 @@ pub struct TrainerArguments {
     /// Minibatches announced ahead; 0: none, every minibatch is a surprise
     #[arg(long, default_value_t = 16)]
     window: u32,
+    /// Let the node sample ahead of this trainer, from the same seeds
+    #[arg(long)]
+    declare_sampler: bool,
     /// Emulated compute of a minibatch
     #[arg(long, default_value_t = 20.0)]
     compute_ms: f64,
@@ -126,6 +129,7 @@ fn options(arguments: &TrainerArguments) -> Result<TrainerOptions, Failure> {
             fanout: arguments.fanout.clone(),
         },
         window: arguments.window,
+        declare_sampler: arguments.declare_sampler,
         length,
         compute,
         verify: if arguments.verify { Verify::Every } else { Verify::Nothing },

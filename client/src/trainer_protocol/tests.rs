@@ -19,6 +19,17 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Want { minibatch: MinibatchId(u64::MAX) },
         ToNode::Release { minibatch: MinibatchId(0) },
         ToNode::StatisticsRequest,
+        ToNode::Declare(Declared {
+            spec: TraceSpec {
+                seed: u64::MAX,
+                rank: TrainerRank(1),
+                world: 2,
+                seeds: 1024,
+                fanout: vec![15, 10, u32::MAX],
+            },
+            first: MinibatchId(3),
+            end: 1 << 40,
+        }),
     ]
 }
 
@@ -99,4 +110,17 @@ proptest! {
         let _ = ToNode::decode(&bytes);
         let _ = ToTrainer::decode(&bytes);
     }
+}
+
+#[test]
+fn a_declared_sampler_has_a_bounded_number_of_hops() {
+    let declare = |hops| {
+        let (rank, fanout) = (TrainerRank(0), vec![1; hops]);
+        let spec = TraceSpec { seed: 1, rank, world: 1, seeds: 1, fanout };
+        let mut out = vec![];
+        ToNode::Declare(Declared { spec, first: MinibatchId(0), end: 1 }).encode(&mut out);
+        ToNode::decode(&out[4..])
+    };
+    assert!(declare(HOPS_MAX).is_ok());
+    assert_eq!(declare(HOPS_MAX + 1), Err(FrameError::Count(HOPS_MAX as u64 + 1)));
 }

@@ -167,7 +167,8 @@ pub fn run(graph: &Graph, setup: &Setup) -> Ran {
         prior: None,
     });
     let trace = || Trace::new(setup.spec.clone(), graph.csc(), graph.train_ids());
-    let replay = setup.replay.then(|| Replay::new(TRAINER, trace(), TABLE, setup.minibatches));
+    let replay =
+        setup.replay.then(|| Replay::new(TRAINER, trace(), TABLE, MinibatchId(0), setup.minibatches));
     let mut world = World {
         setup: setup.clone(),
         engine: engine.expect("a cache of a block"),

@@ -82,6 +82,9 @@ fn reference(scenario: &Scenario, rudder: &Path, place: &TrainerPlace<'_>) -> Ve
         Some(socket) => option("socket", socket.to_string_lossy().into_owned()),
         None => words.push("--bound".to_owned()),
     }
+    if trainer.replay {
+        words.push("--declare-sampler".to_owned());
+    }
     if trainer.verify == Verify::Every && place.socket.is_some() {
         words.push("--verify".to_owned());
     }

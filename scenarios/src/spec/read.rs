@@ -126,6 +126,7 @@ impl Reader<'_> {
             allreduce: self.text_at(&mut keys, "allreduce"),
             minibatches: self.integer(&mut keys, "minibatches"),
             fixed_window: self.integer(&mut keys, "fixed_window"),
+            replay: self.flag(&mut keys, "replay"),
             verify: self.flag(&mut keys, "verify"),
             command: self.texts(&mut keys, "command"),
             time_limit: self.text_at(&mut keys, "time_limit"),

@@ -76,7 +76,10 @@ impl<'d> Feed<'d> {
             digest: dataset.manifest().digest.clone(),
             time_out: options.time_out,
         };
-        let client = Client::connect(socket, &connect)?;
+        let mut client = Client::connect(socket, &connect)?;
+        if options.declare_sampler {
+            client.declare_sampler(&options.trace, length)?;
+        }
         // More than the node's credits cannot be announced; one stays for the minibatch in use.
         let credits = u64::from(client.welcome().credits).saturating_sub(1);
         Ok(Feed {
