@@ -13,6 +13,7 @@
 use crate::arms::{self, Ground};
 use crate::cache::CacheIndex;
 use crate::geometry::{CacheTooSmall, Geometry};
+use crate::guard::Prefetching;
 use crate::ledger::Statistics;
 use crate::links::Links;
 use crate::parameters::{Parameters, ParametersRefusal};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 mod announce;
 mod apply;
+mod benefit;
 mod complete;
 mod foresee;
 mod pieces;
@@ -72,6 +74,8 @@ pub struct Engine {
     statistics: Statistics,
     /// Nanoseconds that each job's trainers waited.
     job_waits_ns: BTreeMap<JobId, u64>,
+    /// For policies that the guard watches.
+    benefit: Option<benefit::Benefit>,
     credits: u32,
     /// Minibatches that pass by the cache, with the next block of each.
     pieces: Vec<pieces::Progress>,
@@ -99,6 +103,7 @@ impl Engine {
             prior => prior.unwrap_or_default(),
         };
         let ground = Ground { book: &config.book, geometry: &geometry, remote: &remote, prior };
+        let benefit = (config.policy == PolicySpec::Rudder).then(|| benefit::Benefit::new(&geometry));
         Ok(Engine {
             policy: arms::policy(config.policy, &ground),
             facts: Facts {
@@ -108,11 +113,13 @@ impl Engine {
                 book: config.book,
                 parameters: config.parameters,
                 ready_ahead: config.ready_ahead,
+                prefetching: Prefetching::On,
             },
             mapper: DemandMapper::default(),
             former_parameters: None,
             statistics: Statistics::default(),
             job_waits_ns: BTreeMap::new(),
+            benefit,
             credits: config.credits,
             pieces: vec![],
             unseen: vec![],
@@ -154,12 +161,13 @@ impl Engine {
     fn count_waits(&mut self, commands: &[crate::step::Command], now_ns: u64) {
         for command in commands {
             let crate::step::Command::Ready { trainer, minibatch, .. } = command else { continue };
-            let entry =
-                self.facts.window.find(*trainer, *minibatch).and_then(|id| self.facts.window.entry(id));
+            let Some(id) = self.facts.window.find(*trainer, *minibatch) else { continue };
+            let entry = self.facts.window.entry(id);
             if let Some(wanted_ns) = entry.and_then(|entry| entry.wanted_ns) {
                 let waited = now_ns.saturating_sub(wanted_ns);
                 self.statistics.wait_ns += waited;
                 *self.job_waits_ns.entry(trainer.job).or_default() += waited;
+                self.note_served(id, waited);
             }
         }
     }

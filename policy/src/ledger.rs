@@ -42,6 +42,10 @@ pub struct Statistics {
     pub transfers_lost: u64,
     pub steps_accepted: u64,
     pub steps_refused: u64,
+    /// Rows that demand caching would have fetched for the same minibatches, estimated; 0 where no guard watches.
+    pub rows_missed_by_demand: u64,
+    /// How often the net-benefit guard switched prefetching off.
+    pub guard_switches: u64,
     /// Answers that came after their transfer had ended or from an old incarnation.
     pub stale_answers: u64,
 }
@@ -71,6 +75,8 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         self.transfers_lost += other.transfers_lost;
         self.steps_accepted += other.steps_accepted;
         self.steps_refused += other.steps_refused;
+        self.rows_missed_by_demand += other.rows_missed_by_demand;
+        self.guard_switches += other.guard_switches;
         self.stale_answers += other.stale_answers;
     }
 }

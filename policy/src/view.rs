@@ -1,6 +1,7 @@
 //! What a policy may see, and the trait it implements.
 
 use crate::cache::CacheIndex;
+use crate::guard::Prefetching;
 use crate::links::Links;
 use crate::parameters::Parameters;
 use crate::step::{Event, Step};
@@ -17,6 +18,8 @@ pub(crate) struct Facts {
     pub links: Links,
     pub parameters: Parameters,
     pub ready_ahead: u32,
+    /// What the net-benefit guard says.
+    pub prefetching: Prefetching,
 }
 
 /// Read access to all facts. The facts belong to the engine; a policy keeps only orders over them.
@@ -29,6 +32,8 @@ pub struct View<'a> {
     pub parameters: &'a Parameters,
     /// Pinned minibatches that a trainer may hold beyond the one in use.
     pub ready_ahead: u32,
+    /// What the net-benefit guard says, to policies that it watches.
+    pub prefetching: Prefetching,
 }
 
 impl Facts {
@@ -40,6 +45,7 @@ impl Facts {
             links: &self.links,
             parameters: &self.parameters,
             ready_ahead: self.ready_ahead,
+            prefetching: self.prefetching,
         }
     }
 }

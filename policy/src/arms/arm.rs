@@ -2,6 +2,7 @@
 //! order's choice.
 
 use super::order::Order;
+use crate::guard::Prefetching;
 use crate::step::{Admission, Event, Origin, Step};
 use crate::view::{Policy, View};
 use crate::window::{EntryId, Forecast, Phase, Ranks, Segment};
@@ -172,7 +173,10 @@ impl<O: Order> Arm<O> {
 
     /// Minibatches within the horizon, soonest first.
     fn candidates(&self, forecasts: &[Forecast], view: &View) -> Vec<Candidate> {
-        let horizon = view.parameters.horizon_minibatches.unwrap_or(self.traits.horizon);
+        let horizon = match view.prefetching {
+            Prefetching::On => view.parameters.horizon_minibatches.unwrap_or(self.traits.horizon),
+            Prefetching::Off => 0,
+        };
         let mut candidates = vec![];
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
@@ -208,7 +212,7 @@ impl<O: Order> Arm<O> {
                 return;
             }
         }
-        if self.traits.speculates {
+        if self.traits.speculates && view.prefetching == Prefetching::On {
             self.speculate(&reserved, view, steps);
         }
         if self.traits.chooses {

@@ -170,6 +170,7 @@ impl Engine {
             }
         }
         let events = if entry.phase == Phase::Ready { vec![] } else { vec![Event::Wanted(id)] };
+        self.note_asked(id, now_ns);
         Some(Reaction { events, commands: vec![] })
     }
 
@@ -192,6 +193,9 @@ impl Engine {
             }
         }
         self.pieces.retain(|progress| progress.entry != id);
+        if let Some(benefit) = &mut self.benefit {
+            benefit.forget(id);
+        }
         vec![Event::Released { entry: id, blocks: entry.blocks }]
     }
 
