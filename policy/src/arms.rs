@@ -49,7 +49,7 @@ const OVERLAP_MINIBATCHES: u32 = 2;
 /// The policy of a specification. Where it needs a prior, the ground has one.
 pub(crate) fn policy(spec: PolicySpec, ground: &Ground) -> Box<dyn Policy> {
     let (book, geometry) = (ground.book, ground.geometry);
-    let keep = Traits { horizon: 0, keeps: true, speculates: false, chooses: false };
+    let keep = Traits { horizon: 0, keeps: true, speculates: false, chooses: false, eases: false };
     let overlap = Traits { horizon: OVERLAP_MINIBATCHES, ..keep };
     let set = Traits { chooses: true, ..overlap };
     let recency = || Recency::new(geometry, false);
@@ -89,7 +89,7 @@ pub(crate) fn policy(spec: PolicySpec, ground: &Ground) -> Box<dyn Policy> {
             Box::new(Arm::new(overlap, Superbatch::new(minibatches), book))
         }
         PolicySpec::Rudder => {
-            let traits = Traits { horizon: u32::MAX, ..keep };
+            let traits = Traits { horizon: u32::MAX, eases: true, ..keep };
             Box::new(Arm::new(traits, NextUse::new(geometry), book))
         }
     }

@@ -199,6 +199,12 @@ impl Window {
         self.trainers.get(&trainer)?.last_minibatch
     }
 
+    /// Whether the trainer's step time was measured.
+    #[must_use]
+    pub fn is_timed(&self, trainer: TrainerId) -> bool {
+        self.trainers.get(&trainer).is_some_and(|t| t.step_ns.is_some())
+    }
+
     /// The trainer's average time from release to release, in nanoseconds.
     #[must_use]
     pub fn step_ns(&self, trainer: TrainerId) -> f64 {

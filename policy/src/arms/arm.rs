@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 mod budget;
+mod ease;
 mod fetches;
 mod marks;
 mod reserve;
@@ -19,6 +20,7 @@ mod speculate;
 mod warm;
 
 use budget::Budget;
+use ease::{Ease, Need};
 use fetches::Fetches;
 use marks::Marks;
 use warm::Warm;
@@ -34,6 +36,8 @@ pub(super) struct Traits {
     pub speculates: bool,
     /// Whether the order says which blocks stay, and which are brought in whole while nobody needs the links.
     pub chooses: bool,
+    /// Whether what is not needed for a while comes without hurry.
+    pub eases: bool,
 }
 
 /// How far each segment of a minibatch has been planned.
@@ -46,6 +50,7 @@ pub(super) struct Arm<O> {
     /// What earlier steps of this plan ask for.
     marks: Marks,
     budget: Budget,
+    ease: Ease,
     ranks: Ranks,
     /// Blocks that the order gave and this minibatch cannot take.
     aside: Vec<BlockId>,
@@ -67,6 +72,8 @@ struct Candidate {
     class: Class,
     /// So far ahead that no block goes for it: better ones will have been used for the last time before its turn.
     far: bool,
+    /// Needed so late that it comes without hurry.
+    eased: bool,
 }
 
 impl<O: Order> Arm<O> {
@@ -78,6 +85,7 @@ impl<O: Order> Arm<O> {
             cursors: FxHashMap::default(),
             marks: Marks::new(book.blocks()),
             budget: Budget::default(),
+            ease: Ease::default(),
             ranks: Ranks::default(),
             aside: vec![],
             gone: VecDeque::new(),
@@ -188,16 +196,43 @@ impl<O: Order> Arm<O> {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
                 let far = self.order.foresees() && !wanted && ahead >= view.parameters.near_minibatches;
-                candidates.push(Candidate { id, rank, ahead, class, far });
+                candidates.push(Candidate { id, rank, ahead, class, far, eased: false });
             }
         }
         candidates
     }
 
-    fn plan(&mut self, view: &View, steps: &mut Vec<Step>) {
+    /// Marks the minibatches that can wait.
+    fn ease(&mut self, candidates: &mut [Candidate], forecasts: &[Forecast], now_ns: u64, view: &View) {
+        let needs = candidates.iter().map(|candidate| {
+            let forecast = &forecasts[candidate.rank as usize];
+            let entry = view.window.entry(candidate.id);
+            let missing =
+                entry.filter(|_| candidate.class == Class::Prefetch).map_or(0, |entry| entry.missing);
+            let block_bytes = entry.and_then(|entry| view.book.block_bytes(entry.segments.first()?.table));
+            let is_timed = view.window.is_timed(forecast.trainer);
+            Need {
+                bytes: f64::from(missing) * f64::from(block_bytes.unwrap_or(0)),
+                in_ns: if is_timed { forecast.in_ns as f64 } else { 0.0 },
+            }
+        });
+        let needs: Vec<Need> = needs.collect();
+        let steps = view.window.trainers().map(|trainer| view.window.step_ns(trainer));
+        let step_ns = steps.fold(0.0, f64::max);
+        let (capacity, quantum) = self.budget.capacity();
+        let urgent = self.ease.renew(&needs, capacity / 1e9, quantum as f64, step_ns, now_ns);
+        for candidate in candidates.iter_mut().skip(urgent) {
+            candidate.eased = candidate.class == Class::Prefetch;
+        }
+    }
+
+    fn plan(&mut self, now_ns: u64, view: &View, steps: &mut Vec<Step>) {
         let forecasts = view.window.by_time_of_use();
         self.ranks = Ranks::new(&forecasts);
-        let candidates = self.candidates(&forecasts, view);
+        let mut candidates = self.candidates(&forecasts, view);
+        if self.traits.eases {
+            self.ease(&mut candidates, &forecasts, now_ns, view);
+        }
         let reserved = self.plan_reservations(&candidates, view, steps);
         let mut room_for_far = true;
         for candidate in &candidates {
@@ -287,6 +322,10 @@ impl<O: Order> Arm<O> {
                         complete = false;
                         break;
                     };
+                    if candidate.eased && !self.ease.take(bytes) {
+                        complete = false;
+                        break;
+                    }
                     let mut evict = None;
                     if !pinned
                         && !self.marks.has_slot(rows.block, view)
@@ -348,7 +387,7 @@ impl<O: Order> Policy for Arm<O> {
             dismissed.retain(|&block| !self.order.keeps(block));
             self.evict(dismissed, view, &mut steps);
         }
-        self.plan(view, &mut steps);
+        self.plan(now_ns, view, &mut steps);
         steps
     }
 

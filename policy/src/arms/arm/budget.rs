@@ -26,6 +26,7 @@ struct LinkBudget {
     taken: u64,
     up: Option<Generation>,
     bandwidth: BytesPerSecond,
+    transfer_max: u64,
     latency: Nanos,
 }
 
@@ -73,6 +74,7 @@ impl Budget {
             taken: 0,
             up: link.up,
             bandwidth: link.bandwidth(now_ns),
+            transfer_max: link.window.transfer_max,
             latency: link.cost.latency,
         }));
         // Which nodes store a part never changes.
@@ -89,6 +91,13 @@ impl Budget {
             let table = TableId(table as u16);
             TableBudget { free: view.cache.free_slots(table), evictable: view.cache.evictable_slots(table) }
         }));
+    }
+
+    /// Bytes per second of the fastest link that is up, and bytes that make a good transfer on it.
+    pub fn capacity(&self) -> (f64, u64) {
+        let up = self.links.iter().filter(|link| link.up.is_some());
+        let fastest = up.max_by_key(|link| link.bandwidth);
+        fastest.map_or((0.0, 0), |link| (link.bandwidth.0 as f64, link.transfer_max))
     }
 
     /// No link takes any more.
