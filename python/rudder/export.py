@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._typed_export import Typed, write
 from .errors import ArgumentError, DatasetError
 
 __all__ = ["export_dataset"]
 
 
-def export_dataset(data: Any, path: str | os.PathLike[str], *, feature: str | None = None) -> Path:
-    """Writes a homogeneous PyG `Data` or DGL graph as plain arrays into a new folder: `edges.npy` `[2, E]`,
-    `features.npy` `[N, D]`, and labels and splits where there are any. `rudder import FOLDER DATASET` does the rest.
+def export_dataset(
+    data: Any, path: str | os.PathLike[str], *, feature: str | None = None, parts: int = 1
+) -> Path:
+    """Writes a graph into a new folder.
+
+    A homogeneous PyG `Data` or DGL graph becomes plain arrays: `edges.npy` `[2, E]`, `features.npy` `[N, D]`, and labels
+    and splits where there are any. `rudder import FOLDER DATASET --parts N` does the rest.
+
+    A PyG `HeteroData` becomes a finished dataset of `parts` parts, each a range of every type: every feature of a vertex
+    type is a table (`paper.x`), every edge type a graph (`paper__cites__paper`), its `edge_attr` a table of edges. Every
+    vertex type needs a feature.
 
     `feature` names the features where they are not `x` (PyG) or `feat` (DGL). Splits are the masks `train_mask`,
     `val_mask`, `test_mask`; labels `y` or `label`. Features keep their dtype. Returns the folder. Raises
     `ArgumentError` for what cannot be written, `DatasetError` if the folder is there already.
     """
+    if getattr(data, "edge_types", None) and hasattr(data, "node_types"):
+        folder = _new(path)
+        write(_typed(data), folder, parts)
+        return folder
     edges, arrays = _of_dgl(data) if hasattr(data, "ndata") else _of_pyg(data)
     features = _first(arrays, [feature] if feature else ["x", "feat"])
     if features is None:
@@ -42,14 +55,43 @@ def export_dataset(data: Any, path: str | os.PathLike[str], *, feature: str | No
     for name in ("features", "labels"):
         if name in wanted and edges.size and len(wanted[name]) <= int(edges.max()):
             raise ArgumentError(f"{len(wanted[name])} rows of {name}, but an edge names vertex {int(edges.max())}")
+    folder = _new(path)
+    for name, array in wanted.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    return folder
+
+
+def _new(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise DatasetError(f"{folder} is there already: name a new folder") from None
-    for name, array in wanted.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
     return folder
+
+
+def _typed(data: Any) -> Typed:
+    typed = Typed(counts={name: int(data[name].num_nodes) for name in data.node_types})
+    masks = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
+    for name in data.node_types:
+        for key, value in data[name].items():
+            if not hasattr(value, "numpy"):
+                continue
+            array = _array(value)
+            if key in masks:
+                typed.splits[masks[key], name] = np.flatnonzero(array)
+            elif key == "y" and array.ndim == 1 and array.dtype.kind in "iu":
+                typed.labels[name] = array.astype(np.int64)
+            elif array.ndim == 2 and len(array) == typed.counts[name]:
+                typed.features[name, key] = array
+                typed.dtypes[name, key] = str(value.dtype).removeprefix("torch.")
+    for edge_type in data.edge_types:
+        storage = data[edge_type]
+        typed.edges[edge_type] = _array(storage.edge_index).astype(np.int64)
+        if "edge_attr" in storage:
+            typed.features[edge_type, "edge_attr"] = _array(storage.edge_attr)
+            typed.dtypes[edge_type, "edge_attr"] = str(storage.edge_attr.dtype).removeprefix("torch.")
+    return typed
 
 
 def _first(arrays: dict[str, NDArray[Any]], names: list[str]) -> NDArray[Any] | None:
@@ -57,8 +99,6 @@ def _first(arrays: dict[str, NDArray[Any]], names: list[str]) -> NDArray[Any] | 
 
 
 def _of_pyg(data: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    if hasattr(data, "edge_types") and len(getattr(data, "node_types", [None])) != 1:
-        raise ArgumentError("heterogeneous graphs cannot be exported yet: export one type at a time")
     if getattr(data, "edge_index", None) is None:
         raise ArgumentError("the Data has no edge_index")
     arrays = {key: _array(value) for key, value in data.to_dict().items() if hasattr(value, "numpy")}
@@ -67,7 +107,7 @@ def _of_pyg(data: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
 
 def _of_dgl(graph: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise ArgumentError("heterogeneous graphs cannot be exported yet: export one type at a time")
+        raise ArgumentError("a heterogeneous DGL graph cannot be exported: export one type at a time")
     source, target = graph.edges(order="eid")
     return np.stack([_array(source), _array(target)]), {key: _array(graph.ndata[key]) for key in graph.ndata}
 

@@ -1,7 +1,7 @@
 //! The native half of the Python package: buffers in and out, waits that let Python's signals through, and nothing
 //! that decides. Its interface is `rudder/_native.pyi`; users see the typed package on top of it.
 //!
-//! Reading order: error, buffer, ready, connection, sampling, manifest.
+//! Reading order: error, buffer, ready, connection, sampling, manifest, writing.
 
 // Python's buffers are raw memory: this crate is the border.
 #![allow(unsafe_code)]
@@ -12,6 +12,7 @@ mod error;
 mod manifest;
 mod ready;
 mod sampling;
+mod writing;
 
 /// `rudder._native`
 #[pyo3::pymodule]
@@ -26,4 +27,6 @@ mod _native {
     use crate::ready::ReadyRows;
     #[pymodule_export]
     use crate::sampling::{GraphSampler, RequestDigest, Seeds};
+    #[pymodule_export]
+    use crate::writing::{block_checksums, file_digest, sealed_manifest};
 }
