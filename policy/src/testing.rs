@@ -202,6 +202,12 @@ impl World {
         self.react(reaction);
     }
 
+    /// A replay says what the trainer will announce.
+    pub fn foresee(&mut self, trainer: TrainerId, minibatch: u64, tables: &[(TableId, Vec<u32>)]) {
+        let reaction = self.engine.foresee(trainer, MinibatchId(minibatch), tables).expect("room, in order");
+        self.react(reaction);
+    }
+
     pub fn want(&mut self, trainer: TrainerId, minibatch: u64) {
         let reaction = self.engine.want(trainer, MinibatchId(minibatch), self.now_ns).expect("announced");
         self.react(reaction);

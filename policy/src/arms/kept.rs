@@ -40,6 +40,11 @@ pub(super) trait Choice: Send {
     /// The members of a table, most valuable first: they yield from the end.
     fn by_value(&self, table: TableId, members: &Members) -> Vec<BlockId>;
 
+    /// Whether the window decides, so that foreseen minibatches help.
+    fn foresees(&self) -> bool {
+        false
+    }
+
     /// A member yielded: minibatches need its slot.
     fn yielded(&mut self, _block: BlockId) {}
 
@@ -246,6 +251,10 @@ impl<C: Choice> Order for Kept<C> {
             }
         }
         self.pass(block, view, Lists::push_front);
+    }
+
+    fn foresees(&self) -> bool {
+        self.choice.foresees()
     }
 
     fn keeps(&self, block: BlockId) -> bool {

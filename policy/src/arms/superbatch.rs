@@ -3,7 +3,7 @@
 //!
 //! Superbatch b is minibatches b·S to (b + 1)·S - 1 of each trainer. What goes is the block whose next use in its
 //! users' present superbatches is furthest; a block without one goes before. Of equals the lowest id goes. Known is
-//! what is announced: with fewer than S minibatches ahead the superbatch is seen only in part.
+//! what is announced or foreseen: with fewer than S minibatches ahead the superbatch is seen only in part.
 
 use super::order::Order;
 use crate::step::TrainerId;
@@ -132,6 +132,10 @@ impl Order for Superbatch {
 
     fn restore(&mut self, block: BlockId, view: &View) {
         self.place(block, view);
+    }
+
+    fn foresees(&self) -> bool {
+        true
     }
 
     fn rebuild(&mut self, view: &View) {

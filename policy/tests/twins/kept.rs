@@ -1,6 +1,6 @@
 //! Caches of a chosen set: besides the set, only the minibatch in use is resident. Where it lacks room, members yield.
 
-use crate::play::{Case, Play, Rows, Twin, add, agree, case, case_with};
+use crate::play::{Case, Known, Play, Rows, Twin, add, agree, case, case_with};
 use proptest::prelude::*;
 use rudder_topology::{ControllerSpec, MassiveGnnSpec, PolicySpec, Sampling, Share, WindowStaticSpec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,7 +209,7 @@ fn scoring() -> impl Strategy<Value = MassiveGnnSpec> {
 }
 
 /// What RapidGNN keeps, with two windows announced ahead.
-fn window_static(case: &Case, spec: WindowStaticSpec) -> Result<(), TestCaseError> {
+fn window_static(case: &Case, spec: WindowStaticSpec, how: Known) -> Result<(), TestCaseError> {
     let length = spec.minibatches as usize;
     let size = (spec.cache.as_f64() * f64::from(case.slots)).floor() as usize;
     let windows: Vec<&[Rows]> = case.trace.chunks(length).collect();
@@ -227,12 +227,8 @@ fn window_static(case: &Case, spec: WindowStaticSpec) -> Result<(), TestCaseErro
     let is_whole = |window: usize| windows.get(window).is_some_and(|rows| rows.len() == length);
     let mut play = Play::new(case, PolicySpec::WindowStatic(spec));
     let mut set = Set::new(case);
-    let mut announced = 0;
     for (n, wanted) in case.trace.iter().enumerate() {
-        while announced < case.trace.len() && announced < n + 2 * length {
-            play.announce(&case.trace[announced]);
-            announced += 1;
-        }
+        play.look_ahead(&case.trace, n + 2 * length, how);
         let window = n / length;
         let mut fetched = play.arrive();
         let mut expected = Rows::new();
@@ -300,6 +296,8 @@ proptest! {
         minibatches in 1_u32..5,
     ) {
         let cache = Share::from_millionths(300_000);
-        window_static(&case, WindowStaticSpec { minibatches, cache })?;
+        for how in [Known::Announced, Known::Foreseen] {
+            window_static(&case, WindowStaticSpec { minibatches, cache }, how)?;
+        }
     }
 }

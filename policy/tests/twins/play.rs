@@ -75,7 +75,16 @@ pub struct Play {
     pub world: World,
     rows_per_block: u32,
     announced: u64,
+    /// Announced or foreseen.
+    known: u64,
     released: u64,
+}
+
+/// How an arm that looks ahead knows what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    Announced,
+    Foreseen,
 }
 
 impl Play {
@@ -89,7 +98,7 @@ impl Play {
         // Who overlaps minibatches does it in the schedules at random; here each comes when its turn comes.
         world.set_parameters(|parameters| parameters.horizon_minibatches = Some(0));
         world.connect(trainer(0));
-        Play { world, rows_per_block: case.rows_per_block, announced: 0, released: 0 }
+        Play { world, rows_per_block: case.rows_per_block, announced: 0, known: 0, released: 0 }
     }
 
     /// Everything in flight arrives, and what that sets off.
@@ -107,13 +116,31 @@ impl Play {
         fetched
     }
 
-    pub fn announce(&mut self, wanted: &Rows) {
+    fn tables(&self, wanted: &Rows) -> Vec<(TableId, Vec<u32>)> {
         let rows = wanted.iter().flat_map(|(block, mask)| {
             (0..self.rows_per_block).filter(move |row| mask >> row & 1 == 1).map(move |row| (block, row))
         });
-        let rows = rows.map(|(block, row)| block * self.rows_per_block + row).collect();
-        self.world.announce(trainer(0), self.announced, vec![(TableId(0), rows)]);
+        vec![(TableId(0), rows.map(|(block, row)| block * self.rows_per_block + row).collect())]
+    }
+
+    pub fn announce(&mut self, wanted: &Rows) {
+        self.world.announce(trainer(0), self.announced, self.tables(wanted));
         self.announced += 1;
+        self.known = self.known.max(self.announced);
+    }
+
+    /// Lets the arm know the trace up to `end` minibatches: announces them, or announces the next and foresees the rest.
+    pub fn look_ahead(&mut self, trace: &[Rows], end: usize, how: Known) {
+        let end = trace.len().min(end) as u64;
+        let announced = if how == Known::Announced { end } else { end.min(self.released + 1) };
+        while self.announced < announced {
+            self.announce(&trace[self.announced as usize]);
+        }
+        while self.known < end {
+            let tables = self.tables(&trace[self.known as usize]);
+            self.world.foresee(trainer(0), self.known, &tables);
+            self.known += 1;
+        }
     }
 
     /// The trainer takes and releases its next minibatch; returns what was fetched meanwhile.

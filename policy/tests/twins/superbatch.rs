@@ -1,22 +1,18 @@
 //! Belady's choice within a superbatch.
 
-use crate::play::{Case, Play, Rows, add, case};
+use crate::play::{Case, Known, Play, Rows, add, case};
 use proptest::prelude::*;
 use rudder_graph::BlockRows;
 use rudder_policy::oracle::belady;
 use rudder_topology::{BlockId, PolicySpec};
 use std::collections::BTreeMap;
 
-/// Serves the trace with `length` minibatches announced; after each, what was fetched and what is resident.
-fn play(case: &Case, length: usize) -> Vec<(Rows, Rows)> {
+/// Serves the trace with `length` minibatches known; after each, what was fetched and what is resident.
+fn play(case: &Case, length: usize, how: Known) -> Vec<(Rows, Rows)> {
     let mut play = Play::new(case, PolicySpec::BeladySuperbatch { minibatches: length as u32 });
-    let mut announced = 0;
     let mut served = vec![];
     for n in 0..case.trace.len() {
-        while announced < case.trace.len() && announced < n + length {
-            play.announce(&case.trace[announced]);
-            announced += 1;
-        }
+        play.look_ahead(&case.trace, n + length, how);
         let mut fetched = play.arrive();
         add(&mut fetched, &play.serve());
         served.push((fetched, play.resident()));
@@ -85,16 +81,18 @@ fn exhaustive(sets: &[u32], slots: u32) -> u32 {
 proptest! {
     #[test]
     fn superbatch_by_superbatch(case in prop_oneof![case(1), case(4)], length in 1_usize..20) {
-        let (served, expected) = (play(&case, length), naive(&case, length));
-        for (n, (served, expected)) in served.into_iter().zip(expected).enumerate() {
-            prop_assert_eq!(served, expected, "after minibatch {}", n);
+        for how in [Known::Announced, Known::Foreseen] {
+            let (served, expected) = (play(&case, length, how), naive(&case, length));
+            for (n, (served, expected)) in served.into_iter().zip(expected).enumerate() {
+                prop_assert_eq!(served, expected, "after minibatch {}, {:?}", n, how);
+            }
         }
     }
 
     #[test]
     fn within_a_superbatch_it_lies_between_the_oracles(case in case(1)) {
         let whole = case.trace.len().max(1);
-        let fetched = count(&play(&case, whole));
+        let fetched = count(&play(&case, whole, Known::Announced));
         let largest = case.trace.iter().map(Rows::len).max().unwrap_or(0);
         // The oracle has the minibatch in use in no slot; a cache has it in as many as it needs.
         prop_assert!(oracle(&case.trace, case.slots as usize) <= fetched);
@@ -110,6 +108,6 @@ proptest! {
         let rows = |set: &u32| (0..6).filter(|bit| set >> bit & 1 == 1).map(|block| (block, 1)).collect();
         let trace: Vec<Rows> = sets.iter().map(rows).collect();
         let case = Case { blocks: 6, rows_per_block: 1, slots, trace, prior: vec![0.0; 6] };
-        prop_assert_eq!(count(&play(&case, sets.len().max(1))), exhaustive(&sets, slots));
+        prop_assert_eq!(count(&play(&case, sets.len().max(1), Known::Announced)), exhaustive(&sets, slots));
     }
 }

@@ -2,10 +2,10 @@
 //! window's blocks come in while the present one is served.
 //!
 //! Window w is minibatches w·W to (w + 1)·W - 1 of each trainer; the node is in the window of the trainer that is
-//! furthest behind. A window's blocks are chosen when all of it is announced by all trainers, which is in time for the
-//! second buffer where they announce 2·W minibatches ahead; else with what is announced of it when the first trainer
-//! waits for it, as at the end of a run. In RapidGNN a window is an epoch, sampled ahead as a whole. Ties go to the
-//! lowest id.
+//! furthest behind. A window's blocks are chosen when all of it is announced or foreseen, of all trainers: with 2·W
+//! minibatches ahead that is in time for the second buffer. Else they are chosen from what is known of it when the first
+//! trainer waits for it, as at the end of a run. In RapidGNN a window is an epoch, sampled ahead as a whole. Ties go
+//! to the lowest id.
 
 use super::{Choice, Ground, Members};
 use crate::view::View;
@@ -48,7 +48,7 @@ impl WindowStatic {
         oldest.filter_map(|id| Some(self.window_of(view.window.entry(id)?))).min()
     }
 
-    /// Announced minibatches of a window that are not released.
+    /// Known minibatches of a window that are not released.
     fn entries<'v>(&self, window: u64, view: &'v View<'v>) -> impl Iterator<Item = &'v Entry> {
         let all = view.window.trainers().flat_map(|trainer| view.window.queue(trainer));
         let entries = all.filter_map(|id| view.window.entry(id));
@@ -56,11 +56,14 @@ impl WindowStatic {
         entries.filter(move |entry| entry.minibatch.0 / length == window)
     }
 
-    fn is_announced(&self, window: u64, view: &View) -> bool {
+    /// Whether all of a window is announced or foreseen.
+    fn is_known(&self, window: u64, view: &View) -> bool {
         let last = (window + 1) * self.window_minibatches - 1;
-        view.window
-            .trainers()
-            .all(|trainer| view.window.last_minibatch(trainer).is_some_and(|minibatch| minibatch.0 >= last))
+        view.window.trainers().all(|trainer| {
+            let entry = view.window.queue(trainer).last().and_then(|id| view.window.entry(id));
+            let known = entry.map(|entry| entry.minibatch).or(view.window.last_minibatch(trainer));
+            known.is_some_and(|known| known.0 >= last)
+        })
     }
 
     fn choose(&self, window: u64, view: &View) -> Buffer {
@@ -110,13 +113,15 @@ impl Choice for WindowStatic {
     fn prepare(&mut self, view: &View, members: &mut Members) {
         let Some(present) = self.present(view) else { return };
         if self.current.as_ref().map(|buffer| buffer.window) != Some(present) {
-            let begun = |entry: &Entry| entry.wanted_ns.is_some() || entry.phase != Phase::Announced;
+            let begun = |entry: &Entry| {
+                entry.wanted_ns.is_some() || !matches!(entry.phase, Phase::Announced | Phase::Foreseen)
+            };
             let to = match self.next.take() {
                 // Its members that yielded meanwhile do not come back.
                 Some(next) if next.window == present => next,
                 next => {
                     self.next = next;
-                    if !self.is_announced(present, view) && !self.entries(present, view).any(begun) {
+                    if !self.is_known(present, view) && !self.entries(present, view).any(begun) {
                         return;
                     }
                     let chosen = self.choose(present, view);
@@ -126,11 +131,15 @@ impl Choice for WindowStatic {
             };
             self.switch(to, members);
         }
-        if self.next.is_none() && self.is_announced(present + 1, view) {
+        if self.next.is_none() && self.is_known(present + 1, view) {
             let chosen = self.choose(present + 1, view);
             Self::join(&chosen, members);
             self.next = Some(chosen);
         }
+    }
+
+    fn foresees(&self) -> bool {
+        true
     }
 
     fn by_value(&self, table: TableId, members: &Members) -> Vec<BlockId> {
