@@ -126,7 +126,7 @@ pub fn run(
         .map_err(|source| RunError::Folder { path: std::env::temp_dir(), source })?;
     let shape = LinkShape {
         rate: scenario.cluster.bandwidth,
-        burst: Bytes(workload.bytes_per_minibatch.0 / 10).max(BURST_LEAST),
+        burst: burst(&workload),
         latency: scenario.cluster.latency,
     };
     let nodes = (scenario.cluster.storage_nodes + scenario.cluster.compute_nodes) as usize;
@@ -221,6 +221,11 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
             .map_err(|source| RunError::Folder { path: link, source })?;
     }
     Ok(places)
+}
+
+/// What a shaped link lets through at once: a tenth of what `none` moves for a minibatch.
+pub(crate) fn burst(workload: &Workload) -> Bytes {
+    Bytes(workload.bytes_per_minibatch.0 / 10).max(BURST_LEAST)
 }
 
 /// A full block of the report's table.

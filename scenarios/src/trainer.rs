@@ -11,7 +11,7 @@
 //! Reading order: event, ring, feed, steps.
 
 pub mod event;
-mod feed;
+pub(crate) mod feed;
 pub mod ring;
 mod steps;
 

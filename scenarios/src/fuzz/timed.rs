@@ -14,14 +14,6 @@ use rudder_topology::{
     Bytes, BytesPerSecond, Limits, LinkCost, Nanos, NodeId, PolicySpec, TableId, TrainerRank,
 };
 
-const POLICIES: [(PolicySpec, Arm); 5] = [
-    (PolicySpec::Rudder, Arm::Rudder),
-    (PolicySpec::None, Arm::None),
-    (PolicySpec::NoneOverlap, Arm::NoneOverlap),
-    (PolicySpec::Lru, Arm::Lru),
-    (PolicySpec::LruPrefetch, Arm::LruPrefetch),
-];
-
 /// Every trainer's minibatches.
 struct Drawn(Vec<Vec<DrawnRows>>);
 
@@ -82,7 +74,8 @@ pub(super) fn play(seed: u64) -> Result<usize, (usize, String)> {
     let mut random = Random::new(seed ^ 0x71ED);
     let parts = random.between(1, 4);
     let dataset = Dataset::draw(&mut random, parts);
-    let (policy, arm) = *random.pick(&POLICIES);
+    let policy = *random.pick(&PolicySpec::ALL);
+    let arm = Arm::named(policy.name()).unwrap_or(Arm::Rudder);
     let mut spec = cluster(&mut random, &dataset, seed, policy);
     spec.events = events(&mut random, &spec);
     let rows = rows(&mut random, &dataset, &spec);
@@ -125,10 +118,12 @@ fn cluster(random: &mut Random, dataset: &Dataset, seed: u64, policy: PolicySpec
         heartbeat_timeout: Nanos::from_millis(random.between(10, 300)),
         link_rate_max: random.one_in(4).then(|| BytesPerSecond(random.between(50_000, 1_000_000))),
     };
+    let compute_nodes = (0..compute).map(|n| node(format!("c{n}"), Some(side.clone())));
     SimSpec {
         seed,
-        nodes: nodes.chain((0..compute).map(|n| node(format!("c{n}"), Some(side.clone())))).collect(),
+        nodes: nodes.chain(compute_nodes).collect(),
         latency: cost.latency,
+        burst: Bytes(random.below(2) * random.between(1, 5000)),
         book: dataset.book.clone(),
         limits,
         policy,

@@ -14,6 +14,8 @@ pub struct Costs {
     /// A trainer gathers: for each row, and for each byte.
     pub gather_row_ns: f64,
     pub gather_byte_ns: f64,
+    /// A trainer goes on once it is told: it is woken up, on a core that others use too, and reads the answer.
+    pub wake: Nanos,
     /// The compute node takes an announcement in (socket, decoding, window, plan): for each row.
     pub announce_row_ns: f64,
     /// A message between trainer and node, or between two actors of a node, until it is handled.
@@ -44,6 +46,7 @@ impl Default for Costs {
             sample_row_ns: 150.0,
             gather_row_ns: 60.0,
             gather_byte_ns: 0.15,
+            wake: Nanos(200_000),
             announce_row_ns: 150.0,
             message: Nanos(40_000),
             request: Nanos(150_000),

@@ -5,6 +5,9 @@
 //! Bertsekas and Gallager, Data Networks, 1992, 6.5.2), anew at every change. [`Sharing::EqualShares`] is for large
 //! clusters: a flow gets the least of its links' capacity over their flows, anew every quantum of time; what one
 //! link's flows cannot use because another holds them up stays unused.
+//!
+//! A link may let a burst through at once, as a token bucket does: what it did not carry while it was idle, up to its
+//! size. A flow takes what all of its links have saved up when it starts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -47,6 +50,10 @@ pub struct Network {
     sharing: Sharing,
     /// Bytes per nanosecond.
     capacity: Vec<f64>,
+    /// Bytes that each link can save up, has saved up, and until when that is right.
+    burst: f64,
+    saved: Vec<f64>,
+    saved_ns: u64,
     /// Flows on each link.
     load: Vec<u32>,
     flows: Vec<Option<Flow>>,
@@ -61,12 +68,15 @@ pub struct Network {
 const BYTES_LEAST: f64 = 1e-3;
 
 impl Network {
-    /// `capacity`: bytes per second of each link.
+    /// `capacity`: bytes per second of each link; `burst`: bytes that each lets through at once after it was idle.
     #[must_use]
-    pub fn new(capacity: &[f64], sharing: Sharing) -> Self {
+    pub fn new(capacity: &[f64], burst: f64, sharing: Sharing) -> Self {
         Network {
             sharing,
             capacity: capacity.iter().map(|rate| rate / 1e9).collect(),
+            burst,
+            saved: vec![burst; capacity.len()],
+            saved_ns: 0,
             load: vec![0; capacity.len()],
             flows: Vec::new(),
             free: Vec::new(),
@@ -79,6 +89,7 @@ impl Network {
 
     /// A flow of `bytes` over these links; over none it ends at once.
     pub fn start(&mut self, path: Path, bytes: f64, now_ns: u64) -> FlowId {
+        let bytes = bytes - self.take_saved(&path, bytes, now_ns);
         self.serial = self.serial.wrapping_add(1);
         for link in &path {
             self.load[link.0 as usize] += 1;
@@ -149,6 +160,10 @@ impl Network {
                 return None;
             }
             self.ends.pop();
+            if self.burst > 0.0 {
+                // What it carried was not saved.
+                self.progress(now_ns);
+            }
             self.remove(id);
             return Some(id);
         }
@@ -182,7 +197,41 @@ impl Network {
         path.iter().map(share).fold(f64::INFINITY, f64::min)
     }
 
+    /// Takes what all links of a path have saved up.
+    fn take_saved(&mut self, path: &[LinkIndex], bytes: f64, now_ns: u64) -> f64 {
+        if self.burst <= 0.0 || path.is_empty() {
+            return 0.0;
+        }
+        self.progress(now_ns);
+        let taken = path.iter().map(|link| self.saved[link.0 as usize]).fold(bytes, f64::min);
+        for link in path {
+            self.saved[link.0 as usize] -= taken;
+        }
+        taken
+    }
+
+    /// What links could have carried and did not, they save.
+    fn save(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(self.saved_ns) as f64;
+        for (saved, capacity) in self.saved.iter_mut().zip(&self.capacity) {
+            *saved += capacity * passed;
+        }
+        for flow in self.flows.iter().flatten() {
+            let carried = flow.rate * now_ns.saturating_sub(flow.as_of_ns) as f64;
+            for link in &flow.path {
+                self.saved[link.0 as usize] -= carried.min(flow.left_bytes);
+            }
+        }
+        for saved in &mut self.saved {
+            *saved = saved.clamp(0.0, self.burst);
+        }
+        self.saved_ns = now_ns;
+    }
+
     fn progress(&mut self, now_ns: u64) {
+        if self.burst > 0.0 {
+            self.save(now_ns);
+        }
         for flow in self.flows.iter_mut().flatten() {
             let passed = now_ns.saturating_sub(flow.as_of_ns) as f64;
             if passed > 0.0 {

@@ -6,7 +6,7 @@ use crate::compile::Scenario;
 use crate::record::Run;
 use crate::report::{Report, summarise};
 use crate::run::files::{Place, Places, Role};
-use crate::run::{LinkFacts, block, cache, circumstances, oracle_row};
+use crate::run::{LinkFacts, block, burst, cache, circumstances, oracle_row};
 use crate::stop::Stop;
 use crate::workload::Workload;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -106,7 +106,7 @@ pub fn report(
     let facts = LinkFacts {
         mode: "simulated",
         bandwidth: scenario.cluster.bandwidth,
-        burst: Bytes(0),
+        burst: burst(workload),
         latency: scenario.cluster.latency,
         reached: &reached,
     };
@@ -144,6 +144,8 @@ pub fn runs(
         }
         let mut spec = spec(scenario, dataset.book(), arm.unwrap_or(Arm::None), cache)?;
         spec.prior = prior_of(&spec, dataset);
+        // As the links of the scenario's processes are shaped.
+        spec.burst = burst(workload);
         let mut on_step = |_: &_| bar.inc(1);
         let name = arm.map_or("bound", Arm::name);
         let mut run = super::run_watched(&spec, arm, workload, &mut on_step, None)

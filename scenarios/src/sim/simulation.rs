@@ -146,7 +146,7 @@ impl<'a> Simulation<'a> {
             rows,
             now_ns: 0,
             agenda: Agenda::default(),
-            network: Network::new(&capacity, spec.sharing),
+            network: Network::new(&capacity, spec.burst.0 as f64, spec.sharing),
             cargo: BTreeMap::new(),
             pairs,
             computes,

@@ -19,6 +19,8 @@ pub struct SimSpec {
     pub nodes: Vec<SimNode>,
     /// One way, between any two nodes.
     pub latency: Nanos,
+    /// What an interface lets through at once after it was idle; 0 but where links are shaped by token buckets.
+    pub burst: Bytes,
     /// Of the dataset that trainers read.
     pub book: PartitionBook,
     pub limits: Limits,
@@ -170,6 +172,7 @@ impl SimSpec {
             seed,
             nodes,
             latency: latency.or(stated).unwrap_or_default(),
+            burst: Bytes(0),
             book,
             limits: cluster.limits,
             policy,

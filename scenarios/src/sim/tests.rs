@@ -51,6 +51,7 @@ fn spec(policy: PolicySpec, compute: u16) -> SimSpec {
         seed: 1,
         nodes: storage.chain(computes).collect(),
         latency: Nanos(200_000),
+        burst: Bytes(0),
         book: book(),
         limits: Limits::default(),
         policy,

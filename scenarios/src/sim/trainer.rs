@@ -1,6 +1,7 @@
 //! A trainer's loop in virtual time: what `trainer/steps.rs` does and times, step by step.
 
 use crate::trainer::event::Step;
+use crate::trainer::feed::announced_until;
 use rudder_topology::{MinibatchId, NodeId, TrainerRank};
 use std::collections::BTreeSet;
 
@@ -58,7 +59,7 @@ impl Trainer {
 
     /// The minibatches that the window of `current` allows to announce and that are not announced.
     pub(super) fn ahead(&self, current: u64, window: u64, length: u64) -> std::ops::Range<u64> {
-        self.announced..(current + window + 1).min(length).max(self.announced)
+        self.announced..announced_until(MinibatchId(current), window, length).max(self.announced)
     }
 
     /// Ends the step.

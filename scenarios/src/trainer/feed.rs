@@ -40,6 +40,12 @@ pub(super) fn length(options: &TrainerOptions, trace: &Trace<'_>) -> Result<u64,
     })
 }
 
+/// How far a trainer announces that uses `current`: to the end of its window, and no further than it trains.
+#[must_use]
+pub(crate) fn announced_until(current: MinibatchId, window: u64, length: u64) -> u64 {
+    current.0.saturating_add(window).saturating_add(1).min(length)
+}
+
 pub(super) struct Feed<'d> {
     client: Client,
     dataset: &'d Dataset,
@@ -111,7 +117,7 @@ impl<'d> Feed<'d> {
 
     /// Samples and announces what the window of `current` allows and the run needs.
     pub(super) fn look_ahead(&mut self, current: MinibatchId) -> Result<(), TrainerError> {
-        let until = (current.0 + self.window + 1).min(self.length);
+        let until = announced_until(current, self.window, self.length);
         while self.announced < until {
             let minibatch = MinibatchId(self.announced);
             let rows = self.trace.rows(minibatch).to_vec();

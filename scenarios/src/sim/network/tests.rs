@@ -21,7 +21,7 @@ fn ends(network: &mut Network, mut now_ns: u64) -> Vec<(u64, FlowId)> {
 #[test]
 fn flows_share_what_limits_them() {
     // The classical case: one flow over both links, one on each; the second link is twice as fast.
-    let mut network = Network::new(&[100.0, 200.0], Sharing::MaxMin);
+    let mut network = Network::new(&[100.0, 200.0], 0.0, Sharing::MaxMin);
     let both = network.start(links(&[0, 1]), 1000.0, 0);
     let first = network.start(links(&[0]), 1000.0, 0);
     let second = network.start(links(&[1]), 1000.0, 0);
@@ -39,7 +39,7 @@ fn flows_share_what_limits_them() {
 
 #[test]
 fn a_link_that_slows_down_delays_and_one_without_capacity_holds() {
-    let mut network = Network::new(&[100.0], Sharing::MaxMin);
+    let mut network = Network::new(&[100.0], 0.0, Sharing::MaxMin);
     network.start(links(&[0]), 100.0, 0);
     assert_eq!(network.next_ns(0), Some(1_000_000_000));
     network.set_capacity(LinkIndex(0), 50.0, 500_000_000);
@@ -51,8 +51,24 @@ fn a_link_that_slows_down_delays_and_one_without_capacity_holds() {
 }
 
 #[test]
+fn a_burst_passes_at_once_and_is_saved_up_again() {
+    let mut network = Network::new(&[100.0, 100.0], 50.0, Sharing::MaxMin);
+    let end = |network: &mut Network, now_ns| {
+        network.start(links(&[0, 1]), 100.0, now_ns);
+        let end_ns = network.next_ns(now_ns).unwrap();
+        assert!(network.pop_ended(end_ns).is_some());
+        end_ns - now_ns
+    };
+    assert_eq!(end(&mut network, 0), 500_000_000);
+    // Nothing was saved while the link was busy; a quarter of a second of idling saves a quarter.
+    assert_eq!(end(&mut network, 500_000_000), 1_000_000_000);
+    assert_eq!(end(&mut network, 1_750_000_000), 750_000_000);
+    assert_eq!(end(&mut network, 60_000_000_000), 500_000_000);
+}
+
+#[test]
 fn a_cancelled_flow_leaves_its_share() {
-    let mut network = Network::new(&[100.0], Sharing::MaxMin);
+    let mut network = Network::new(&[100.0], 0.0, Sharing::MaxMin);
     let gone = network.start(links(&[0]), 1000.0, 0);
     let stays = network.start(links(&[0]), 100.0, 0);
     network.next_ns(0);
@@ -68,7 +84,7 @@ fn a_cancelled_flow_leaves_its_share() {
 fn play(sharing: Sharing, seed: u64) -> (f64, f64) {
     let key = Key::new(seed);
     let nodes = 8;
-    let mut network = Network::new(&vec![1e6; 2 * nodes as usize], sharing);
+    let mut network = Network::new(&vec![1e6; 2 * nodes as usize], 0.0, sharing);
     let (mut now_ns, mut started) = (0, Vec::new());
     let (mut ended, mut last) = (0.0, 0);
     for flow in 0..400 {
@@ -107,7 +123,7 @@ proptest! {
         capacity in proptest::collection::vec(1.0_f64..1000.0, 1..8),
         paths in proptest::collection::vec(proptest::collection::btree_set(0_u32..8, 1..4), 1..20),
     ) {
-        let mut network = Network::new(&capacity, Sharing::MaxMin);
+        let mut network = Network::new(&capacity, 0.0, Sharing::MaxMin);
         let within = |link: u32| link % capacity.len() as u32;
         let flows: Vec<(FlowId, Vec<u32>)> = paths.iter().map(|path| {
             let path: std::collections::BTreeSet<u32> = path.iter().map(|&link| within(link)).collect();

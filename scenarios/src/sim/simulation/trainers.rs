@@ -78,6 +78,7 @@ impl Simulation<'_> {
             return;
         }
         trainer.doing = Doing::Gathering;
+        trainer.lap.gather_ns = self.spec.costs.wake.0;
         for (table, rows) in self.rows.of(rank, trainer.minibatch) {
             let row_bytes = self.spec.book.row_bytes(*table).unwrap_or(0);
             trainer.lap.gather_ns += self.spec.costs.gathering(rows.len(), row_bytes);
