@@ -85,13 +85,13 @@ impl Advice {
                 Order::Revert(directive) => {
                     tracing::info!(?directive, "a directive hurt: it is taken back");
                     tell(&DirectorMessage::Revert);
-                    self.thread.ask(Asked::Hurt(directive));
                 }
             }
         }
         for (directive, outcome) in slow.take_outcomes() {
             let actions: Vec<_> = directive.actions.iter().map(|a| a.describe(&self.labels)).collect();
             tracing::info!(?actions, ?outcome, counts = ?slow.counts(), "a directive was judged");
+            self.thread.ask(Asked::Judged(directive, outcome));
         }
         tell(&DirectorMessage::Alive);
     }

@@ -7,7 +7,7 @@ use rudder_graph::random::Key;
 use rudder_policy::advice::breaker::{Breaker, BreakerConfig, BreakerState, Permission};
 use rudder_policy::advice::choose::Chooser;
 use rudder_policy::advice::directive::{Action, Directive};
-use rudder_policy::advice::evaluate::predict;
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::Vocabulary;
 use rudder_policy::advice::options::{Options, options};
@@ -67,6 +67,7 @@ pub struct Consultant {
     breaker: Breaker,
     cache: DirectiveCache,
     reporter: Reporter,
+    evaluator: Evaluator,
     /// Refusals of the last answer, for the next prompt.
     refusals: Vec<Refused>,
     consults: u64,
@@ -90,6 +91,7 @@ impl Consultant {
             breaker: Breaker::new(BreakerConfig::default()),
             cache: DirectiveCache::new(advisor.similarity_percent as f32 / 100.0),
             reporter: Reporter::default(),
+            evaluator: Evaluator::default(),
             refusals: vec![],
             consults: 0,
             seed: Key::new(seed),
@@ -101,6 +103,13 @@ impl Consultant {
     #[must_use]
     pub fn with_breaker(mut self, config: BreakerConfig) -> Self {
         self.breaker = Breaker::new(config);
+        self
+    }
+
+    /// With an evaluator that was learned from experience.
+    #[must_use]
+    pub fn with_evaluator(mut self, evaluator: Evaluator) -> Self {
+        self.evaluator = evaluator;
         self
     }
 
@@ -133,7 +142,7 @@ impl Consultant {
         let metrics = state.metrics(&self.labels);
         if let Some(known) = self.cache.find(&metrics) {
             let (directive, source) = (known.clone(), Source::Cache);
-            return judge(directive.actions, source, state, options, vec![], vec![]);
+            return judge(directive.actions, source, state, options, vec![], vec![], &self.evaluator);
         }
         let report = self.reporter.compact(state, &self.labels, past);
         let mut attempts = vec![];
@@ -141,7 +150,15 @@ impl Consultant {
         let because = match self.ask(&report, &options, &vocabulary, key, deadline, &mut attempts).await {
             Ok(answer) => {
                 let refusals = answer.refusals;
-                let consulted = judge(answer.actions, Source::Backend, state, options, refusals, attempts);
+                let consulted = judge(
+                    answer.actions,
+                    Source::Backend,
+                    state,
+                    options,
+                    refusals,
+                    attempts,
+                    &self.evaluator,
+                );
                 self.cache.insert(&metrics, consulted.directive.clone());
                 return consulted;
             }
@@ -153,7 +170,7 @@ impl Consultant {
         let question = self.question(&report, &options, &vocabulary, key, Duration::ZERO);
         let asked = Asked { vocabulary: &vocabulary, options: &options.actions() };
         let answer = parse(&rules.answer(&question).text, asked);
-        judge(answer.actions, Source::Rules { because }, state, options, refusals, attempts)
+        judge(answer.actions, Source::Rules { because }, state, options, refusals, attempts, &self.evaluator)
     }
 
     fn question(
@@ -235,8 +252,9 @@ fn judge(
     options: Options,
     refusals: Vec<Refused>,
     attempts: Vec<Attempt>,
+    evaluator: &Evaluator,
 ) -> Consulted {
-    let judged = actions.into_iter().map(|action| (action, predict(&action, state)));
+    let judged = actions.into_iter().map(|action| (action, evaluator.predict(&action, state)));
     let (dropped, kept): (Vec<_>, Vec<_>) = judged.partition(|&(_, predicted)| predicted > 0.0);
     let predicted = kept.iter().map(|&(_, predicted)| predicted).sum();
     let directive = Directive { actions: kept.into_iter().map(|(action, _)| action).collect() };

@@ -4,7 +4,7 @@
 //! near the fast loop: whoever drives it does so on threads of its own.
 //!
 //! Reading order: backend (the trait), http, ollama, openai, chooser, replay, open (which back end a topology means),
-//! consult (one consult, whatever happens).
+//! consult (one consult, whatever happens), experience (what came of it), train (what is learned from it).
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,9 @@ pub mod open;
 pub mod secret;
 
 pub mod consult;
+
+pub mod experience;
+pub mod train;
 
 pub use backend::{Answering, Backend, BackendError, Question, Reply};
 pub use consult::{Consultant, Consulted, Source};

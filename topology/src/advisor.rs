@@ -91,6 +91,10 @@ pub struct Advisor {
     pub key: Option<SecretPlace>,
     /// Of `replay`: one answer a line.
     pub replay: Option<PathBuf>,
+    /// Where experience is kept; `None` keeps none.
+    pub experience: Option<PathBuf>,
+    /// The evaluator that `rudder experience train` wrote; `None` takes the closed form.
+    pub evaluator: Option<PathBuf>,
 }
 
 impl Default for Advisor {
@@ -108,6 +112,8 @@ impl Default for Advisor {
             similarity_percent: 98,
             key: None,
             replay: None,
+            experience: None,
+            evaluator: None,
         }
     }
 }

@@ -204,6 +204,10 @@ pub struct AdvisorSpec {
     pub key_environment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experience: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluator: Option<String>,
 }
 
 impl ClusterSpec {

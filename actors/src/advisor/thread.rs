@@ -1,13 +1,16 @@
 //! The thread that asks: a runtime of its own, whose every call may be slow. It outlives the actor that it answers.
 
 use ractor::ActorRef;
+use rudder_advisor::experience::{Experience, Store};
 use rudder_advisor::open::open;
+use rudder_advisor::train;
 use rudder_advisor::{Consultant, Source};
 use rudder_messages::AdvisorMessage;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
+use rudder_policy::advice::trial::{Outcome, TrialVerdict};
 use rudder_topology::Advisor;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
@@ -18,8 +21,8 @@ pub(super) enum Asked {
         state: Box<ClusterState>,
         past: Vec<Past>,
     },
-    /// A directive was taken back.
-    Hurt(Directive),
+    /// A directive was judged; where it was taken back, it hurt.
+    Judged(Directive, Outcome),
 }
 
 type Answers = Arc<Mutex<Option<ActorRef<AdvisorMessage>>>>;
@@ -56,12 +59,29 @@ impl AdvisorThread {
 
 async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceiver<Asked>, to: Answers) {
     let mut consultant: Option<Consultant> = None;
+    let store = advisor.experience.as_deref().and_then(|path| match Store::open(path) {
+        Ok(store) => Some(store),
+        Err(error) => {
+            tracing::warn!(%error, "no experience is kept");
+            None
+        }
+    });
+    // Who answered last, and in which state.
+    let mut last = None;
     while let Some(asked) = asked.recv().await {
         let (state, past) = match asked {
             Asked::Consult { state, past } => (state, past),
-            Asked::Hurt(directive) => {
-                if let Some(consultant) = &mut consultant {
+            Asked::Judged(directive, outcome) => {
+                if let Some(consultant) =
+                    consultant.as_mut().filter(|_| outcome.verdict == TrialVerdict::Reverted)
+                {
                     consultant.hurt(&directive);
+                }
+                if let (Some(store), Some((backend, state))) = (&store, last.take()) {
+                    let experience = Experience { backend, state, directive, outcome };
+                    if let Err(error) = store.add(&experience) {
+                        tracing::warn!(%error, "an experience was not kept");
+                    }
                 }
                 continue;
             }
@@ -74,6 +94,8 @@ async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceive
         let consulted = consultant.consult(&state, &past).await;
         let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
         let rules = matches!(consulted.source, Source::Rules { .. });
+        let who = if rules { "rules".to_owned() } else { consultant.backend_name() };
+        last = Some((who, *state));
         tracing::info!(
             backend = %consultant.backend_name(), source = ?consulted.source, rules, ?actions,
             predicted = consulted.predicted, refused = consulted.refusals.len(), attempts = consulted.attempts.len(),
@@ -103,7 +125,15 @@ async fn begin(advisor: &Advisor, labels: &Labels) -> Consultant {
     if let Some(why) = &opened.why {
         tracing::info!(%why, "advisor");
     }
-    Consultant::new(opened.backend, advisor, labels.clone(), seed)
+    let consultant = Consultant::new(opened.backend, advisor, labels.clone(), seed);
+    match advisor.evaluator.as_deref().map(train::read) {
+        Some(Ok(evaluator)) => consultant.with_evaluator(evaluator),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the closed form evaluates");
+            consultant
+        }
+        None => consultant,
+    }
 }
 
 /// Tells clusters apart in which other nodes are up.

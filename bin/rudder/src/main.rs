@@ -4,6 +4,7 @@
 mod dataset;
 mod doctor;
 mod exit;
+mod experience;
 mod import;
 mod inspect;
 mod keys;
@@ -43,6 +44,9 @@ enum Command {
     Keys(keys::KeysCommand),
     /// Show every node's supervision tree.
     Tree(tree::TreeArguments),
+    /// Show, export and learn from what directives came to.
+    #[command(subcommand)]
+    Experience(experience::ExperienceCommand),
     /// Compare policies with real processes.
     #[command(subcommand)]
     Scenario(scenario::ScenarioCommand),
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Command::Topology(command) => topology::run(&command),
         Command::Keys(command) => keys::run(&command),
         Command::Tree(arguments) => tree::run(&arguments),
+        Command::Experience(command) => experience::run(&command),
         Command::Scenario(command) => scenario::run(&command),
         Command::Demo(arguments) => scenario::demo(&arguments),
         Command::Trainer(arguments) => trainer::run(&arguments),

@@ -1,7 +1,7 @@
 //! Directives: typed actions with units and a time to live.
 
 use super::labels::Labels;
-use super::lever::{LeverId, POSTURES, Value, lever};
+use super::lever::{LeverId, POSTURES, TTL, Value, lever};
 use super::state::{BlockOf, Group};
 use crate::parameters::Posture;
 use rudder_topology::{JobId, NodeId};
@@ -89,6 +89,35 @@ impl Action {
             _ => false,
         };
         same && self.compute == other.compute
+    }
+
+    /// As an advisor would have written it: what [`super::parse::parse`] reads back. Nodes that the topology does not
+    /// have are `?`.
+    #[must_use]
+    pub fn to_json(&self, labels: &Labels) -> serde_json::Value {
+        let or_unknown =
+            |label: Option<super::labels::Label>| label.map_or("?".to_owned(), |l| l.to_string());
+        let compute = or_unknown(labels.of_compute(self.compute));
+        let values: [serde_json::Value; 2] = match self.change {
+            Change::LinkShare { storage, percent } => {
+                let storage = or_unknown(labels.of_storage(storage));
+                [format!("{storage}-{compute}").into(), percent.into()]
+            }
+            Change::Posture(posture) => [compute.into(), POSTURES[posture as usize].into()],
+            Change::JobHorizon { job, minibatches } => {
+                [format!("{job}@{compute}").into(), minibatches.into()]
+            }
+            Change::WarmGroup(group) => [compute.into(), group.to_string().into()],
+            Change::WarmBlock(block) => [compute.into(), block.to_string().into()],
+        };
+        let lever = lever(self.lever());
+        let mut json = serde_json::Map::new();
+        json.insert("lever".to_owned(), lever.name.into());
+        for (field, value) in lever.fields.iter().zip(values) {
+            json.insert(field.name.to_owned(), value);
+        }
+        json.insert(TTL.name.to_owned(), self.ttl_s.into());
+        json.into()
     }
 
     /// In the table's words, such as `link_share S1-C0 50%`. Nodes that the topology does not have are `?`.

@@ -6,6 +6,7 @@ use super::directive::{Action, Change};
 use super::state::{ClusterState, ComputeState, LinkState, StorageState};
 use crate::parameters::Posture;
 use rudder_topology::NodeId;
+use serde::{Deserialize, Serialize};
 
 /// A link or device used this much is full.
 const FULL: f32 = 0.9;
@@ -159,6 +160,30 @@ pub fn features(action: &Action, state: &ClusterState) -> [f32; FEATURES] {
     f.map(|value| if value.is_finite() { value.clamp(-10.0, 10.0) } else { 0.0 })
 }
 
+/// Who predicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evaluator {
+    #[default]
+    ClosedForm,
+    /// Linear in [`features`]; its weights were learned from experience.
+    Learned { weights: [f32; FEATURES] },
+}
+
+impl Evaluator {
+    /// The expected change of the wait share; negative is better.
+    #[must_use]
+    pub fn predict(&self, action: &Action, state: &ClusterState) -> f32 {
+        match self {
+            Evaluator::ClosedForm => predict(action, state),
+            Evaluator::Learned { weights } => {
+                let predicted: f32 = weights.iter().zip(features(action, state)).map(|(w, f)| w * f).sum();
+                if predicted.is_finite() { predicted.clamp(-1.0, 1.0) } else { 0.0 }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +231,22 @@ mod tests {
         assert_eq!(predict(&posture(Posture::Normal), &state), 0.0);
         state.compute[0].hit_rate = 0.95;
         assert!(predict(&posture(Posture::DemandOnly), &state) > 0.0);
+    }
+
+    #[test]
+    fn a_learned_evaluator_can_say_what_the_closed_form_says() {
+        let mut weights = [0.0; FEATURES];
+        weights[FEATURES - 1] = 1.0;
+        let learned = Evaluator::Learned { weights };
+        let mut state = state();
+        state.storage = vec![node(2, 0.5, 1.0), node(3, 0.5, 1.0)];
+        state.links[0].rate_share = 0.3;
+        for percent in [10, 30, 90] {
+            let action = share(0, 2, percent);
+            assert_eq!(learned.predict(&action, &state), Evaluator::ClosedForm.predict(&action, &state));
+        }
+        let wild = Evaluator::Learned { weights: [f32::NAN; FEATURES] };
+        assert_eq!(wild.predict(&share(0, 2, 50), &state), 0.0);
     }
 
     proptest! {

@@ -36,6 +36,8 @@ impl Compiler<'_> {
         self.whole("context_tokens", spec.context_tokens, (1024, 131_072), &mut advisor.context_tokens);
         self.whole("similarity_percent", spec.similarity_percent, (50, 100), &mut advisor.similarity_percent);
         advisor.replay = self.optional_path("replay", &spec.replay);
+        advisor.experience = self.optional_path("experience", &spec.experience);
+        advisor.evaluator = self.optional_path("evaluator", &spec.evaluator);
         let key_file = self.optional_path("key_file", &spec.key_file).map(SecretPlace::File);
         let environment = spec.key_environment.clone().map(SecretPlace::Environment);
         if key_file.is_some() && environment.is_some() {
@@ -139,7 +141,8 @@ mod tests {
         let advisor = compile(
             "[advisor]\nbackend = \"openai\"\nurl = \"http://127.0.0.1:8000/v1/\"\nmodel = \"m\"\nform = \"actions\"\n\
              deadline = \"5s\"\nattempts = 3\nanswer_tokens_max = 64\ncontext_tokens = 2048\nkeep_alive = \"1min\"\n\
-             similarity_percent = 90\nkey_file = \"secret\"\n",
+             similarity_percent = 90\nkey_file = \"secret\"\nexperience = \"e.redb\"\n\
+             evaluator = \"e.json\"\n",
         );
         let expected = Advisor {
             backend: AdvisorBackend::OpenAi,
@@ -154,6 +157,8 @@ mod tests {
             similarity_percent: 90,
             key: Some(SecretPlace::File(PathBuf::from("/t/secret"))),
             replay: None,
+            experience: Some(PathBuf::from("/t/e.redb")),
+            evaluator: Some(PathBuf::from("/t/e.json")),
         };
         assert_eq!(advisor.unwrap(), expected);
     }

@@ -57,6 +57,8 @@ const ADVISOR_KEYS: &[&str] = &[
     "key_file",
     "key_environment",
     "replay",
+    "experience",
+    "evaluator",
 ];
 
 /// The file's lines and what was found wrong so far.
@@ -229,6 +231,8 @@ fn advisor(r: &mut Reader<'_>) -> AdvisorSpec {
         key_file: r.string("key_file"),
         key_environment: r.string("key_environment"),
         replay: r.string("replay"),
+        experience: r.string("experience"),
+        evaluator: r.string("evaluator"),
     }
 }
 

@@ -60,6 +60,11 @@ pub(crate) fn parse_all(bytes: &[u8]) -> Answer {
     parse(bytes, Asked { vocabulary: &vocabulary, options: &options })
 }
 
+/// Numbers as they are written back: without a fraction.
+fn whole(json: Json) -> Json {
+    serde_json::from_str(&json.to_string().replace(".0", "")).unwrap()
+}
+
 fn action(change: Change) -> Action {
     Action { compute: NodeId(0), change, ttl_s: 60 }
 }
@@ -93,6 +98,10 @@ fn every_lever_can_be_written() {
         assert_eq!(
             answer,
             Answer { actions: vec![action(change)], refusals: vec![], reason: "so".to_owned() }
+        );
+        assert_eq!(
+            answer.actions[0].to_json(&labels()),
+            serde_json::from_str::<Json>(text).map(whole).unwrap()
         );
         // Its own description names the lever, and nothing is unknown in it.
         let described = answer.actions[0].describe(&labels());

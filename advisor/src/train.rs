@@ -1,0 +1,150 @@
+//! What is learned from experience: the evaluator, a ridge regression of the measured change on the features of a
+//! directive's actions.
+
+use crate::experience::Experience;
+use rudder_policy::advice::evaluate::{Evaluator, FEATURES};
+use smartcore::linalg::basic::arrays::Array;
+use smartcore::linalg::basic::matrix::DenseMatrix;
+use smartcore::linear::ridge_regression::{RidgeRegression, RidgeRegressionParameters};
+use std::path::Path;
+
+/// Judged directives with a measurement that training needs at least.
+pub const MEASURED_MIN: usize = 30;
+/// Weight of the penalty; features are mostly within 0 to 1.
+const PENALTY: f64 = 0.1;
+
+/// An evaluator and how well it does on what it did not see, beside what needs no learning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trained {
+    pub evaluator: Evaluator,
+    /// Measured directives in all; the newest fifth was kept apart to test on.
+    pub measured: usize,
+    /// On the part kept apart, the share of signs that were right: the learned evaluator's, the closed form's, and the
+    /// better of the two constant answers'.
+    pub sign_learned: f32,
+    pub sign_closed_form: f32,
+    pub sign_constant: f32,
+}
+
+/// Why nothing was learned.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    #[error("{measured} measured directives are too few to learn from; at least {MEASURED_MIN} are needed")]
+    TooFew { measured: usize },
+    #[error("the regression failed: {reason}")]
+    Regression { reason: String },
+    #[error("{file}: {reason}; name a file that `rudder experience train` wrote")]
+    File { file: String, reason: String },
+}
+
+/// Fits the evaluator. The newest fifth of what was measured is only tested on.
+pub fn train(experience: &[Experience]) -> Result<Trained, TrainError> {
+    let measured: Vec<_> = experience.iter().filter_map(|e| Some((e, e.outcome.measured?))).collect();
+    if measured.len() < MEASURED_MIN {
+        return Err(TrainError::TooFew { measured: measured.len() });
+    }
+    let (seen, apart) = measured.split_at(measured.len() - measured.len() / 5);
+    let evaluator = fit(seen)?;
+    let right = |predict: &dyn Fn(&Experience) -> f32| {
+        let right = apart.iter().filter(|(e, change)| (predict(e) < 0.0) == (*change < 0.0)).count();
+        right as f32 / apart.len() as f32
+    };
+    let sum = |evaluator: Evaluator| {
+        move |e: &Experience| e.directive.actions.iter().map(|a| evaluator.predict(a, &e.state)).sum::<f32>()
+    };
+    Ok(Trained {
+        evaluator,
+        measured: measured.len(),
+        sign_learned: right(&sum(evaluator)),
+        sign_closed_form: right(&sum(Evaluator::ClosedForm)),
+        sign_constant: right(&|_| -1.0).max(right(&|_| 1.0)),
+    })
+}
+
+fn fit(seen: &[(&Experience, f32)]) -> Result<Evaluator, TrainError> {
+    let fail = |error: smartcore::error::Failed| TrainError::Regression { reason: error.to_string() };
+    // Each row once more with the other sign: then nothing is left for an intercept, and a directive's prediction is
+    // the sum of its actions'.
+    let signed = || [1.0, -1.0].into_iter().flat_map(|sign| seen.iter().map(move |of| (sign, of)));
+    let row = |(sign, (e, _)): (f64, &(&Experience, f32))| e.features().map(|f| f64::from(f) * sign).to_vec();
+    let rows: Vec<Vec<f64>> = signed().map(row).collect();
+    let x = DenseMatrix::from_2d_vec(&rows).map_err(fail)?;
+    let y: Vec<f64> = signed().map(|(sign, &(_, change))| f64::from(change) * sign).collect();
+    let parameters = RidgeRegressionParameters { alpha: PENALTY, normalize: false, ..Default::default() };
+    let fitted = RidgeRegression::fit(&x, &y, parameters).map_err(fail)?;
+    let mut weights = [0.0; FEATURES];
+    for (at, weight) in weights.iter_mut().enumerate() {
+        *weight = *fitted.coefficients().get((at, 0)) as f32;
+    }
+    Ok(Evaluator::Learned { weights })
+}
+
+/// Reads an evaluator that was trained before.
+pub fn read(path: &Path) -> Result<Evaluator, TrainError> {
+    let fail = |reason: String| TrainError::File { file: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| fail(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rudder_graph::random::Key;
+    use rudder_policy::advice::directive::{Action, Change, Directive};
+    use rudder_policy::advice::state::{ClusterState, ComputeState};
+    use rudder_policy::advice::trial::{Outcome, TrialVerdict};
+    use rudder_policy::parameters::Posture;
+    use rudder_topology::{JobId, NodeId};
+
+    /// A world in which a posture helps where the hit rate is low, whatever the closed form thinks.
+    fn experience(seed: u64) -> Experience {
+        let key = Key::new(seed);
+        let hit_rate = key.unit(0) as f32;
+        let compute = ComputeState {
+            node: NodeId(0),
+            gpu_use: None,
+            wait_share: 0.5,
+            hit_rate,
+            drift: 0.0,
+            prefetch_share: 0.5,
+            cache_free: 0.0,
+            ready: 0,
+            waiting: vec![],
+            next: vec![],
+            wants: vec![],
+            jobs: vec![],
+        };
+        let posture = Change::Posture(Posture::DemandFirst);
+        let horizon = Change::JobHorizon { job: JobId(0), minibatches: 2 };
+        let change = if key.below(1, 2) == 0 { posture } else { horizon };
+        let truth = if change == posture { (hit_rate - 0.5) * 0.4 } else { 0.05 };
+        let noise = (key.unit(2) as f32 - 0.5) * 0.02;
+        Experience {
+            backend: "rules".to_owned(),
+            state: ClusterState { compute: vec![compute], ..ClusterState::default() },
+            directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
+            outcome: Outcome { predicted: 0.0, measured: Some(truth + noise), verdict: TrialVerdict::Kept },
+        }
+    }
+
+    #[test]
+    fn what_experience_shows_is_learned_and_beats_constant_answers() {
+        let all: Vec<_> = (0..400).map(experience).collect();
+        let trained = train(&all).unwrap();
+        assert_eq!(trained.measured, 400);
+        assert!(trained.sign_learned > 0.85, "{trained:?}");
+        assert!(trained.sign_learned > trained.sign_constant + 0.1, "{trained:?}");
+        let text = serde_json::to_string(&trained.evaluator).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("e.json"), text).unwrap();
+        assert_eq!(read(&folder.path().join("e.json")).unwrap(), trained.evaluator);
+        assert!(read(&folder.path().join("none.json")).unwrap_err().to_string().contains("none.json"));
+    }
+
+    #[test]
+    fn too_little_is_said() {
+        let mut few: Vec<_> = (0..40).map(experience).collect();
+        few.iter_mut().skip(29).for_each(|e| e.outcome.measured = None);
+        assert!(matches!(train(&few), Err(TrainError::TooFew { measured: 29 })));
+    }
+}

@@ -1,0 +1,92 @@
+//! `rudder experience`
+
+use crate::exit::{Failure, bad_input, failed, print_json, say};
+use clap::{Subcommand, ValueEnum};
+use rudder_advisor::experience::{Experience, ExperienceError, Store};
+use rudder_advisor::train::{TrainError, train};
+use std::path::{Path, PathBuf};
+
+#[derive(Subcommand)]
+#[command(after_help = "Examples:
+  rudder experience show experience.redb
+  rudder experience export experience.redb --format jsonl > chats.jsonl
+  rudder experience train experience.redb --out evaluator.json
+
+The file is the one that `experience` in [advisor] of the topology names; the scheduler node must not run meanwhile.")]
+pub enum ExperienceCommand {
+    /// Print every judged directive: who advised it, what was expected and what came of it
+    Show {
+        file: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print training data for language models, one chat with its reward a line
+    Export {
+        file: PathBuf,
+        #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+        format: Format,
+    },
+    /// Fit the evaluator, for `evaluator` in [advisor]
+    Train {
+        file: PathBuf,
+        /// Where to write it
+        #[arg(long)]
+        out: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Format {
+    Jsonl,
+}
+
+pub fn run(command: &ExperienceCommand) -> Result<(), Failure> {
+    match command {
+        ExperienceCommand::Show { file, json: true } => {
+            print_json(&entries(file)?.into_iter().map(|(_, experience)| experience).collect::<Vec<_>>())
+        }
+        ExperienceCommand::Show { file, json: false } => show(&entries(file)?),
+        ExperienceCommand::Export { file, format: Format::Jsonl } => {
+            entries(file)?.iter().try_for_each(|(_, experience)| say(experience.chat()))
+        }
+        ExperienceCommand::Train { file, out } => learn(file, out),
+    }
+}
+
+fn entries(file: &Path) -> Result<Vec<(u64, Experience)>, Failure> {
+    Store::open_existing(file).and_then(|store| store.entries()).map_err(|error| match error {
+        ExperienceError::Open { .. } => bad_input(error),
+        other => failed(other),
+    })
+}
+
+fn show(entries: &[(u64, Experience)]) -> Result<(), Failure> {
+    say("entry  minibatch  predicted  measured  verdict   advisor")?;
+    for (number, experience) in entries {
+        let outcome = experience.outcome;
+        let measured = outcome.measured.map_or("-".to_owned(), |change| format!("{change:+.3}"));
+        let verdict = format!("{:?}", outcome.verdict).to_lowercase();
+        say(format_args!(
+            "{number:>5}  {:>9}  {:>+9.3}  {measured:>8}  {verdict:<8}  {}",
+            experience.state.minibatch, outcome.predicted, experience.backend
+        ))?;
+    }
+    say(format_args!("{} directives; changes are of the wait share, negative is better", entries.len()))
+}
+
+fn learn(file: &Path, out: &Path) -> Result<(), Failure> {
+    let all: Vec<_> = entries(file)?.into_iter().map(|(_, experience)| experience).collect();
+    let trained = train(&all).map_err(|error| match error {
+        TrainError::TooFew { .. } => bad_input(error),
+        other => failed(other),
+    })?;
+    let text = serde_json::to_string_pretty(&trained.evaluator).map_err(failed)?;
+    std::fs::write(out, text + "\n").map_err(|error| failed(format!("{}: {error}", out.display())))?;
+    say(format_args!("{}: learned from {} measured directives", out.display(), trained.measured))?;
+    say(format_args!(
+        "sign accuracy on the newest fifth: learned {:.0} %, closed form {:.0} %, best constant answer {:.0} %",
+        trained.sign_learned * 100.0,
+        trained.sign_closed_form * 100.0,
+        trained.sign_constant * 100.0
+    ))
+}
