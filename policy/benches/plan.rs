@@ -1,7 +1,11 @@
 //! Plan and validate at scale: announce, plan, validate, arrive and release of large minibatches, in a steady state.
 //!
-//! `cargo bench -p rudder-policy --bench plan`. Prints, in thread time, plan + validate of a minibatch's whole life
-//! (announced, arrived, wanted, released), and of its longest single call.
+//! `cargo bench -p rudder-policy --bench plan`. Prints, in thread time for each minibatch:
+//! - `life`: all calls of plan and validate of its whole life (announced, arrived, wanted, released), and the longest;
+//! - `facts`: the stages that only take facts in (announce, complete, want, release), so that nothing hides there;
+//! - the control state's bytes a block, and those a slot, as the engine sums them up.
+//!
+//! With 100 million blocks it takes 3 GiB; `-- 1000000 10000000` names other sizes.
 
 use rudder_graph::random::Key;
 use rudder_graph::{Dtype, Manifest, PartitionBook, TableSpec};
@@ -25,17 +29,54 @@ const TRAINER: TrainerId = TrainerId { job: JobId(0), rank: TrainerRank(0) };
 
 fn main() {
     println!(
-        "plan + validate, {ROWS} rows a minibatch, rows_per_block = 1, window {WINDOW}, cache 1/{CACHE_SHARE}"
+        "{ROWS} rows a minibatch, rows_per_block = 1, window {WINDOW}, cache 1/{CACHE_SHARE}, {MINIBATCHES} minibatches"
     );
-    for blocks in [1_000_000_u64, 10_000_000] {
+    // Cargo adds an argument of its own.
+    let mut sizes: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    if sizes.is_empty() {
+        sizes = vec![1_000_000, 10_000_000, 100_000_000];
+    }
+    for blocks in sizes {
         for (name, policy) in [("rudder", PolicySpec::Rudder), ("lru", PolicySpec::Lru)] {
-            let (lives, calls) = run(blocks, policy).into_iter().unzip();
+            if policy == PolicySpec::Lru && blocks > 10_000_000 {
+                continue;
+            }
+            let (lives, bytes, window_bytes) = run(blocks, policy);
+            let of = |stage: fn(&Life) -> Duration| summary(lives.iter().map(stage).collect());
+            println!("{blocks:>11} blocks  {name}");
+            println!("    plan + validate, life  {}", of(|life| life.plan + life.validate));
+            println!("    longest call           {}", of(|life| life.longest));
+            println!("    plan                   {}", of(|life| life.plan));
+            println!("    validate               {}", of(|life| life.validate));
+            println!("    facts: announce        {}", of(|life| life.announce));
+            println!("    facts: complete        {}", of(|life| life.complete));
+            println!("    facts: want, release   {}", of(|life| life.want + life.release));
+            println!("    all of it              {}", of(Life::all));
+            let slots = blocks / CACHE_SHARE;
             println!(
-                "{blocks:>11} blocks  {name:<7} life {}   longest call {}",
-                summary(lives),
-                summary(calls)
+                "    control state          {bytes} bytes: {:.2} a block with {slots} slots",
+                bytes as f64 / blocks as f64
             );
+            println!("    window                 {window_bytes} bytes of {WINDOW} minibatches and more");
         }
+    }
+}
+
+/// What one minibatch cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Life {
+    plan: Duration,
+    validate: Duration,
+    longest: Duration,
+    announce: Duration,
+    complete: Duration,
+    want: Duration,
+    release: Duration,
+}
+
+impl Life {
+    fn all(&self) -> Duration {
+        self.plan + self.validate + self.announce + self.complete + self.want + self.release
     }
 }
 
@@ -114,63 +155,88 @@ fn rows(blocks: u64, minibatch: u64) -> Vec<u32> {
 
 struct Driver {
     engine: Engine,
-    longest: Duration,
+    life: Life,
     now_ns: u64,
     in_flight: Vec<Transfer>,
 }
 
+/// Runs a stage; returns how long it took.
+fn timed<R>(stage: impl FnOnce() -> R) -> (Duration, R) {
+    let start = cpu_time();
+    let result = stage();
+    (cpu_time() - start, result)
+}
+
 impl Driver {
-    /// Plans and validates until nothing is accepted; returns how long that took.
-    fn settle(&mut self, reaction: Reaction) -> Duration {
+    /// Plans and validates until nothing is accepted, as `Engine::settle` does.
+    fn settle(&mut self, reaction: Reaction) {
         self.now_ns += 1_000_000;
-        let start = cpu_time();
-        let commands = self.engine.settle(reaction, self.now_ns);
-        let spent = cpu_time() - start;
-        self.longest = self.longest.max(spent);
+        let Reaction { mut events, mut commands } = reaction;
+        let mut call = Duration::ZERO;
+        loop {
+            let (plan, proposal) = timed(|| self.engine.plan(&events, self.now_ns));
+            let (validate, mut verdicts) = timed(|| self.engine.validate(proposal, self.now_ns));
+            self.life.plan += plan;
+            self.life.validate += validate;
+            call += plan + validate;
+            commands.append(&mut verdicts.commands);
+            events = verdicts.events;
+            assert!(events.is_empty(), "planner and validator agree");
+            if verdicts.accepted == 0 {
+                break;
+            }
+        }
+        self.life.longest = self.life.longest.max(call);
         self.in_flight.extend(commands.into_iter().filter_map(|command| match command {
             Command::Fetch(transfer) => Some(transfer),
             _ => None,
         }));
-        spent
     }
 
     /// Everything in flight arrives; the planner hears of it at once.
-    fn deliver(&mut self) -> Duration {
+    fn deliver(&mut self) {
         let mut reaction = Reaction::default();
         for transfer in std::mem::take(&mut self.in_flight) {
             let outcome = Outcome::Arrived { private: vec![] };
-            let ended = self.engine.complete(transfer.id, transfer.generation, outcome, self.now_ns);
-            reaction.events.extend(ended.events);
+            let complete = || self.engine.complete(transfer.id, transfer.generation, outcome, self.now_ns);
+            let (spent, mut ended) = timed(complete);
+            self.life.complete += spent;
+            reaction.events.append(&mut ended.events);
+            reaction.commands.append(&mut ended.commands);
         }
-        self.settle(reaction)
+        self.settle(reaction);
     }
 }
 
-/// For each minibatch after a warm-up: time spent in plan + validate over its life, and in its longest call.
-fn run(blocks: u64, policy: PolicySpec) -> Vec<(Duration, Duration)> {
+/// What each minibatch after a warm-up cost, and the bytes of the control state and of the window at the end.
+fn run(blocks: u64, policy: PolicySpec) -> (Vec<Life>, usize, usize) {
     let engine = engine(book(blocks), blocks, policy);
-    let mut driver = Driver { engine, longest: Duration::ZERO, now_ns: 0, in_flight: vec![] };
-    let mut times = vec![];
+    let mut driver = Driver { engine, life: Life::default(), now_ns: 0, in_flight: vec![] };
+    let mut lives = vec![];
     for minibatch in 1..=MINIBATCHES {
-        driver.longest = Duration::ZERO;
-        let announced = [(TableId(0), rows(blocks, minibatch))];
-        let announced = driver.engine.announce(TRAINER, MinibatchId(minibatch), &announced);
-        let mut spent = driver.settle(announced.expect("announced in order"));
-        spent += driver.deliver();
+        driver.life = Life::default();
+        let rows = [(TableId(0), rows(blocks, minibatch))];
+        let (spent, announced) = timed(|| driver.engine.announce(TRAINER, MinibatchId(minibatch), &rows));
+        driver.life.announce += spent;
+        driver.settle(announced.expect("announced in order"));
+        driver.deliver();
         if minibatch > WINDOW {
             let oldest = MinibatchId(minibatch - WINDOW);
-            let wanted = driver.engine.want(TRAINER, oldest, driver.now_ns).expect("announced");
-            spent += driver.settle(wanted);
+            let (spent, wanted) = timed(|| driver.engine.want(TRAINER, oldest, driver.now_ns));
+            driver.life.want += spent;
+            driver.settle(wanted.expect("announced"));
             while !driver.in_flight.is_empty() {
-                spent += driver.deliver();
+                driver.deliver();
             }
-            let released = driver.engine.release(TRAINER, oldest, driver.now_ns).expect("announced");
-            debug_assert!(released.events.iter().any(|event| matches!(event, Event::Released { .. })));
-            spent += driver.settle(released);
+            let (spent, released) = timed(|| driver.engine.release(TRAINER, oldest, driver.now_ns));
+            driver.life.release += spent;
+            let released = released.expect("announced");
+            assert!(released.events.iter().any(|event| matches!(event, Event::Released { .. })));
+            driver.settle(released);
         }
         if minibatch > MINIBATCHES / 3 {
-            times.push((spent, driver.longest));
+            lives.push(driver.life);
         }
     }
-    times
+    (lives, driver.engine.memory_bytes(), driver.engine.view().window.minibatch_bytes())
 }

@@ -5,7 +5,7 @@
 //! at the speed of memory. It states facts; what to bring in and what to evict is the policies' business.
 
 use crate::geometry::Geometry;
-use rudder_graph::PartitionBook;
+use rudder_graph::{BlockRows, PartitionBook};
 use rudder_topology::{BlockId, SlotId, TableId};
 use rustc_hash::FxHashMap;
 
@@ -19,16 +19,24 @@ const VALID: u16 = 1 << 14;
 const IN_FLIGHT: u16 = 1 << 13;
 /// Some rows came by prefetch and were not used since.
 const UNUSED: u16 = 1 << 12;
+/// Also the most that a block can have at once.
 const PINS: u16 = UNUSED - 1;
-
-/// Pins that a block can have at once.
-pub(crate) const PINS_MAX: u16 = PINS;
 
 /// Rows of a slot whose blocks have several.
 #[derive(Clone, Copy, Debug, Default)]
 struct Masks {
     valid: u64,
     unused: u64,
+}
+
+/// What the blocks of a minibatch have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub without_slot: usize,
+    pub pinned: usize,
+    pub evictable: usize,
+    /// Some block cannot be pinned once more.
+    pub pins_used_up: bool,
 }
 
 /// Slots of one table.
@@ -133,6 +141,12 @@ impl CacheIndex {
         (self.slot_of(block) == Some(slot)).then_some(block)
     }
 
+    /// Whether every block has one row.
+    #[must_use]
+    pub(crate) fn has_single_rows(&self) -> bool {
+        self.masks.is_empty()
+    }
+
     /// Rows that can be read.
     #[must_use]
     #[inline]
@@ -173,12 +187,6 @@ impl CacheIndex {
     #[inline]
     pub fn is_pinned(&self, block: BlockId) -> bool {
         self.state(block) & PINS != 0
-    }
-
-    /// Times that the block is pinned now.
-    #[inline]
-    pub(crate) fn pins(&self, block: BlockId) -> u16 {
-        self.state(block) & PINS
     }
 
     /// Resident, not pinned, nothing in flight: may be evicted.
@@ -272,6 +280,25 @@ impl CacheIndex {
         unused
     }
 
+    /// Gives an evictable block's slot to one of the same table that has none: as [`CacheIndex::evict`] and
+    /// [`CacheIndex::allocate`] do one after the other, in half of their accesses.
+    #[inline]
+    pub(crate) fn replace(&mut self, victim: BlockId, block: BlockId) -> u64 {
+        if self.has_slot(block) {
+            return self.evict(victim);
+        }
+        let state = std::mem::replace(&mut self.state[victim.index()], 0);
+        debug_assert!(evictable(state));
+        let slot = std::mem::replace(&mut self.slot_of[victim.index()], NONE);
+        self.slot_of[block.index()] = slot;
+        self.state[block.index()] = HAS_SLOT;
+        self.block_in[slot as usize] = block.0;
+        match self.masks.get_mut(slot as usize) {
+            Some(masks) => std::mem::take(masks).unused,
+            None => u64::from(state & UNUSED != 0),
+        }
+    }
+
     /// Changes a block's flags and pins, and the counts that depend on them.
     #[inline]
     fn set_state(&mut self, block: BlockId, next: u16) {
@@ -345,24 +372,59 @@ impl CacheIndex {
         }
     }
 
-    #[inline]
-    pub(crate) fn pin(&mut self, block: BlockId) {
-        let state = self.state(block);
-        if state & HAS_SLOT != 0 && state & PINS < PINS_MAX {
-            self.set_state(block, state + 1);
+    /// What these blocks have.
+    #[must_use]
+    pub(crate) fn standing(&self, blocks: &[BlockRows]) -> Standing {
+        let mut standing = Standing::default();
+        for rows in blocks {
+            let state = self.state(rows.block);
+            standing.without_slot += usize::from(state & HAS_SLOT == 0);
+            standing.pinned += usize::from(state & PINS != 0);
+            standing.evictable += usize::from(evictable(state));
+            standing.pins_used_up |= state & PINS == PINS;
         }
+        standing
     }
 
-    /// Drops a pin. A slot that holds nothing, and nothing on its way, is freed.
-    #[inline]
-    pub(crate) fn unpin(&mut self, block: BlockId) {
-        let state = self.state(block);
-        if state & PINS == 0 {
-            return;
+    /// Pins these blocks of a table, each with a slot: the caller has checked that there are enough. Returns how many
+    /// lack rows.
+    pub(crate) fn pin_all(&mut self, blocks: &[BlockRows], table: TableId) -> u32 {
+        let (mut lacking, mut pinned, mut unevictable) = (0, 0, 0);
+        for &BlockRows { block, mask } in blocks {
+            let allocated = self.allocate(block);
+            debug_assert!(allocated, "the validator checked capacity");
+            let state = self.state[block.index()];
+            pinned += u32::from(state & PINS == 0);
+            unevictable += u32::from(evictable(state));
+            self.state[block.index()] = state + u16::from(state & PINS < PINS);
+            lacking += u32::from(mask & !self.valid(block) != 0);
         }
-        self.set_state(block, state - 1);
-        if (state - 1) & (VALID | IN_FLIGHT | PINS) == 0 {
-            self.evict(block);
+        let class = &mut self.classes[table.index()];
+        class.pinned += pinned;
+        class.evictable -= unevictable;
+        lacking
+    }
+
+    /// Drops a pin of each of these blocks of a table. A slot that holds nothing, and nothing on its way, is freed.
+    pub(crate) fn unpin_all(&mut self, blocks: &[BlockRows], table: TableId) {
+        let (mut unpinned, mut freed) = (0, 0);
+        for &BlockRows { block, .. } in blocks {
+            let former = self.state(block);
+            if former & PINS == 0 {
+                continue;
+            }
+            let state = former - 1;
+            self.state[block.index()] = state;
+            unpinned += u32::from(state & PINS == 0);
+            freed += u32::from(evictable(state));
+        }
+        let class = &mut self.classes[table.index()];
+        class.pinned -= unpinned;
+        class.evictable += freed;
+        for &BlockRows { block, .. } in blocks {
+            if self.state(block) & (HAS_SLOT | VALID | IN_FLIGHT | PINS) == HAS_SLOT {
+                self.evict(block);
+            }
         }
     }
 

@@ -19,6 +19,8 @@ struct SlotClass {
     slots: u32,
     first_chunk: u16,
     slots_per_chunk: u32,
+    /// 2^64 / slots_per_chunk, rounded up; 0 stands for 2^64. Every slot of every minibatch is divided by it.
+    reciprocal: u64,
 }
 
 /// The budget cannot hold one slot of every table.
@@ -61,6 +63,7 @@ impl Geometry {
                 slots,
                 first_chunk: geometry.chunks,
                 slots_per_chunk,
+                reciprocal: (u64::MAX / u64::from(slots_per_chunk)).wrapping_add(1),
             });
             geometry.chunks += slots.div_ceil(slots_per_chunk) as u16;
             next_slot += slots;
@@ -123,10 +126,15 @@ impl Geometry {
     /// If the slot does not exist.
     #[must_use]
     pub fn place(&self, slot: SlotId) -> (ChunkId, u64) {
-        let class = self.classes.partition_point(|class| class.first_slot + class.slots <= slot.0);
+        let class = self.classes.iter().take_while(|class| class.first_slot + class.slots <= slot.0).count();
         let class = &self.classes[class];
         let within = slot.0 - class.first_slot;
-        let chunk = class.first_chunk + (within / class.slots_per_chunk) as u16;
-        (ChunkId(chunk), u64::from(within % class.slots_per_chunk) * class.slot_bytes)
+        // Exact for 32-bit numbers (Lemire, Kaser, Kurz 2019).
+        let chunk = match class.reciprocal {
+            0 => within,
+            reciprocal => ((u128::from(within) * u128::from(reciprocal)) >> 64) as u32,
+        };
+        let in_chunk = within - chunk * class.slots_per_chunk;
+        (ChunkId(class.first_chunk + chunk as u16), u64::from(in_chunk) * class.slot_bytes)
     }
 }

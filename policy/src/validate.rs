@@ -1,50 +1,123 @@
 //! The validator: one function and one typed refusal for each hard rule. It trusts no planner.
 
-use crate::cache::PINS_MAX;
 use crate::step::{Admission, Fetch, Refusal};
 use crate::view::View;
 use crate::window::{EntryId, Phase};
-use rudder_graph::{BlockPlace, Class};
-use rudder_topology::{BlockId, Generation, NodeId};
+use rudder_graph::BlockRows;
+use rudder_topology::{BlockId, Generation, NodeId, PartId, TableId};
+use std::ops::Range;
 
-/// Judges one admission of a fetch against the facts as they are; tells where its block lies.
-pub(crate) fn admission(fetch: &Fetch, admission: Admission, view: &View) -> Result<BlockPlace, Refusal> {
-    let Admission { rows, evict } = admission;
-    let place = view.book.block(rows.block).ok_or(Refusal::UnknownBlock)?;
-    if rows.mask == 0 || rows.mask & !place.full_mask() != 0 {
-        return Err(Refusal::UnknownRows);
-    }
-    replica(rows.block, fetch.node, view)?;
-    alive(fetch.node, fetch.generation, view)?;
-    if rows.mask & view.cache.in_flight(rows.block) != 0 {
-        return Err(Refusal::AlreadyInFlight);
-    }
-    if rows.mask & !view.cache.valid(rows.block) == 0 {
-        return Err(Refusal::AlreadyResident);
-    }
-    if let Some(victim) = evict {
-        evictable(victim, view)?;
-        if victim == rows.block || view.book.block(victim).map(|v| v.table) != Some(place.table) {
-            return Err(Refusal::Capacity);
-        }
-    } else if view.cache.slot_of(rows.block).is_none() && view.cache.free_slots(place.table) == 0 {
-        return Err(Refusal::Capacity);
-    }
-    permits(fetch.node, fetch.class, u64::from(rows.rows()) * u64::from(place.row_bytes), view)?;
-    Ok(place)
+/// Judges the admissions of one fetch, one after the other: what is the same for many is looked up once.
+pub(crate) struct Admissions {
+    alive: Result<(), Refusal>,
+    /// Bytes that the link's and the node's permits leave; an idle link, and an idle node, take one transfer however
+    /// large.
+    link_room: u64,
+    node_room: u64,
+    link_idle: bool,
+    node_idle: bool,
+    near: Option<Near>,
 }
 
-/// The node holds the block's part, and its copy is not known to be bad.
-fn replica(block: BlockId, node: NodeId, view: &View) -> Result<(), Refusal> {
-    let place = view.book.block(block).ok_or(Refusal::UnknownBlock)?;
-    let replicas = view.links.replicas(place.part);
-    if replicas.is_empty() {
-        return Err(Refusal::Local);
+/// The part that holds the last block.
+struct Near {
+    blocks: Range<u32>,
+    table: TableId,
+    row_bytes: u32,
+    full_mask: u64,
+    /// Of the part's last block, which may be short.
+    last_mask: u64,
+    replica: Result<(), Refusal>,
+}
+
+impl Near {
+    fn new(block: BlockId, node: NodeId, view: &View) -> Result<Self, Refusal> {
+        let place = view.book.block(block).ok_or(Refusal::UnknownBlock)?;
+        let blocks = view.book.part_blocks(place.table, place.part);
+        let mask = |block| view.book.block(BlockId(block)).map_or(0, |place| place.full_mask());
+        Ok(Near {
+            full_mask: mask(blocks.start),
+            last_mask: mask(blocks.end - 1),
+            blocks,
+            table: place.table,
+            row_bytes: place.row_bytes,
+            replica: replica(place.part, node, view),
+        })
     }
-    if !replicas.contains(&node) || view.links.is_bad(block, node) {
-        return Err(Refusal::NotAReplica);
+}
+
+impl Admissions {
+    pub fn new(fetch: &Fetch, view: &View) -> Self {
+        Admissions {
+            alive: alive(fetch.node, fetch.generation, view),
+            link_room: view.links.link_room(fetch.node, fetch.class),
+            node_room: view.links.node_room(),
+            link_idle: view.links.link(fetch.node).is_some_and(|link| link.in_flight_bytes == 0)
+                && view.links.idle_takes(fetch.class),
+            node_idle: view.links.in_flight_bytes() == 0,
+            near: None,
+        }
     }
-    Ok(())
+
+    /// Judges one against the facts as they are. The bytes of a row if it is accepted.
+    #[inline]
+    pub fn judge(&mut self, admission: Admission, node: NodeId, view: &View) -> Result<u32, Refusal> {
+        let Admission { rows, evict } = admission;
+        let BlockRows { block, mask } = rows;
+        if !self.near.as_ref().is_some_and(|near| near.blocks.contains(&block.0)) {
+            self.near = Some(Near::new(block, node, view)?);
+        }
+        let Some(near) = &self.near else { return Err(Refusal::UnknownBlock) };
+        let full_mask = if block.0 + 1 == near.blocks.end { near.last_mask } else { near.full_mask };
+        if mask == 0 || mask & !full_mask != 0 {
+            return Err(Refusal::UnknownRows);
+        }
+        near.replica?;
+        if view.links.is_bad(block, node) {
+            return Err(Refusal::NotAReplica);
+        }
+        self.alive?;
+        if mask & view.cache.in_flight(block) != 0 {
+            return Err(Refusal::AlreadyInFlight);
+        }
+        if mask & !view.cache.valid(block) == 0 {
+            return Err(Refusal::AlreadyResident);
+        }
+        if let Some(victim) = evict {
+            evictable(victim, view)?;
+            if victim == block || view.cache.table_of(victim) != near.table {
+                return Err(Refusal::Capacity);
+            }
+        } else if !view.cache.has_slot(block) && view.cache.free_slots(near.table) == 0 {
+            return Err(Refusal::Capacity);
+        }
+        let bytes = u64::from(rows.rows()) * u64::from(near.row_bytes);
+        if bytes > self.link_room && !self.link_idle {
+            return Err(Refusal::LinkBudget);
+        }
+        if bytes > self.node_room && !self.node_idle {
+            return Err(Refusal::NodeBudget);
+        }
+        Ok(near.row_bytes)
+    }
+
+    /// An accepted admission takes its permit.
+    #[inline]
+    pub fn take(&mut self, bytes: u64) {
+        self.link_room = self.link_room.saturating_sub(bytes);
+        self.node_room = self.node_room.saturating_sub(bytes);
+        self.link_idle &= bytes == 0;
+        self.node_idle &= bytes == 0;
+    }
+}
+
+/// The node holds the part.
+fn replica(part: PartId, node: NodeId, view: &View) -> Result<(), Refusal> {
+    match view.links.replicas(part) {
+        [] => Err(Refusal::Local),
+        replicas if replicas.contains(&node) => Ok(()),
+        _ => Err(Refusal::NotAReplica),
+    }
 }
 
 fn alive(node: NodeId, generation: Generation, view: &View) -> Result<(), Refusal> {
@@ -55,21 +128,9 @@ fn alive(node: NodeId, generation: Generation, view: &View) -> Result<(), Refusa
     }
 }
 
-/// Bytes fit the link's and the node's permits; an idle link takes one transfer however large.
-fn permits(node: NodeId, class: Class, bytes: u64, view: &View) -> Result<(), Refusal> {
-    let idle = view.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-    if bytes > view.links.link_room(node, class) && !(idle && view.links.idle_takes(class)) {
-        return Err(Refusal::LinkBudget);
-    }
-    if bytes > view.links.node_room() && view.links.in_flight_bytes() > 0 {
-        return Err(Refusal::NodeBudget);
-    }
-    Ok(())
-}
-
 /// The block may go.
 pub(crate) fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
-    if view.cache.slot_of(block).is_none() {
+    if !view.cache.has_slot(block) {
         Err(Refusal::NotResident)
     } else if view.cache.is_pinned(block) {
         Err(Refusal::Pinned)
@@ -104,13 +165,13 @@ pub(crate) fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(),
     }
     for table in entry.segments.chunk_by(|a, b| a.table == b.table) {
         let blocks = &entry.blocks[table[0].start as usize..table[table.len() - 1].end as usize];
-        let need = blocks.iter().filter(|rows| !view.cache.has_slot(rows.block)).count();
-        if blocks.iter().any(|rows| view.cache.pins(rows.block) == PINS_MAX) {
+        let standing = view.cache.standing(blocks);
+        if standing.pins_used_up {
             return Err(Refusal::Capacity);
         }
         let class = table[0].table;
         let freed = evict.iter().filter(|&&v| view.book.block(v).is_some_and(|v| v.table == class)).count();
-        if need > view.cache.free_slots(class) + freed {
+        if standing.without_slot > view.cache.free_slots(class) + freed {
             return Err(Refusal::Capacity);
         }
     }

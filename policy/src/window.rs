@@ -1,6 +1,6 @@
 //! The window: announced minibatches that have not been released, and which of them use a block.
 //!
-//! 4 bytes a block, plus 12 for each block of each announced minibatch.
+//! 4 bytes a block, plus 8 for each use of a block beyond its first.
 
 use crate::step::TrainerId;
 use rudder_graph::BlockRows;
@@ -8,7 +8,10 @@ use rudder_topology::{BlockId, MinibatchId, PartId, TableId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-const NONE: u32 = u32::MAX;
+mod uses;
+
+use uses::Uses;
+
 /// Weight of the newest step in a trainer's step-time average.
 const STEP_WEIGHT: f64 = 0.2;
 /// What a step takes before one was measured.
@@ -76,7 +79,7 @@ pub struct Entry {
     /// Distinct blocks of remote parts with the rows wanted, ascending.
     pub blocks: Arc<[BlockRows]>,
     pub segments: Vec<Segment>,
-    /// Blocks of which some wanted row is not resident.
+    /// Of a reserved minibatch: blocks of which some wanted row is not resident.
     pub missing: u32,
     pub(crate) tables: Vec<(TableId, Vec<RowPlace>)>,
     serial: u32,
@@ -104,30 +107,13 @@ impl Trainer {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    entry: u32,
-    position: u32,
-    next: u32,
-}
-
-/// A use of a block by a minibatch of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UseOf {
-    pub entry: EntryId,
-    /// Index into [`Entry::blocks`].
-    pub position: u32,
-}
-
 /// All announced, unreleased minibatches. Mutated only by the engine.
 #[derive(Clone, Debug)]
 pub struct Window {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     trainers: BTreeMap<TrainerId, Trainer>,
-    first_use: Vec<u32>,
-    uses: Vec<Use>,
-    free_use: u32,
+    uses: Uses,
     serial: u32,
 }
 
@@ -138,9 +124,7 @@ impl Window {
             entries: vec![],
             free: vec![],
             trainers: BTreeMap::new(),
-            first_use: vec![NONE; blocks as usize],
-            uses: vec![],
-            free_use: NONE,
+            uses: Uses::new(blocks),
             serial: 0,
         }
     }
@@ -178,6 +162,12 @@ impl Window {
     pub fn queue(&self, trainer: TrainerId) -> impl Iterator<Item = EntryId> {
         let queue = self.trainers.get(&trainer).map(|t| &t.queue);
         queue.into_iter().flatten().filter_map(|&index| self.id_of(index))
+    }
+
+    /// Whether the minibatch's blocks are pinned.
+    #[must_use]
+    pub fn is_held(&self, id: EntryId) -> bool {
+        self.entry(id).is_some_and(|entry| matches!(entry.phase, Phase::Reserved | Phase::Ready))
     }
 
     /// Number of a trainer's announced, unreleased minibatches.
@@ -238,47 +228,41 @@ impl Window {
         all
     }
 
-    /// The minibatches that use a block.
-    pub fn uses(&self, block: BlockId) -> impl Iterator<Item = UseOf> {
-        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
-        std::iter::from_fn(move || {
-            let found = *self.uses.get(at as usize)?;
-            at = found.next;
-            Some(found)
-        })
-        .filter_map(|found| Some(UseOf { entry: self.id_of(found.entry)?, position: found.position }))
+    /// Indices of the minibatches that use a block.
+    #[inline]
+    pub(crate) fn indices(&self, block: BlockId) -> impl Iterator<Item = u32> {
+        self.uses.of(block)
     }
 
-    /// Rows of a block arrived: the minibatches that lack nothing then are added to `complete`.
+    /// The minibatches that use a block.
+    #[inline]
+    pub fn uses(&self, block: BlockId) -> impl Iterator<Item = EntryId> {
+        self.uses.of(block).filter_map(|index| self.id_of(index))
+    }
+
+    /// Rows of a block that minibatches pin arrived: those that lack nothing then are added to `complete`. `single`:
+    /// blocks have one row.
     pub(crate) fn note_arrived(
         &mut self,
         block: BlockId,
         before: u64,
         now: u64,
+        single: bool,
         complete: &mut Vec<EntryId>,
     ) {
-        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
-        while let Some(&found) = self.uses.get(at as usize) {
-            at = found.next;
-            let Some(entry) = self.entries[found.entry as usize].as_mut() else { continue };
-            let mask = entry.blocks[found.position as usize].mask;
+        for index in self.uses.of(block) {
+            let Some(entry) = self.entries[index as usize].as_mut() else { continue };
+            if entry.phase != Phase::Reserved {
+                continue;
+            }
+            // A block of one row is wanted whole: no need to look.
+            let wanted = || entry.position(block).map_or(0, |at| entry.blocks[at].mask);
+            let mask = if single { 1 } else { wanted() };
             if mask & !before != 0 && mask & !now == 0 {
                 entry.missing -= 1;
                 if entry.missing == 0 {
-                    complete.push(EntryId { index: found.entry, serial: entry.serial });
+                    complete.push(EntryId { index, serial: entry.serial });
                 }
-            }
-        }
-    }
-
-    /// A block whose rows `valid` were resident was evicted.
-    pub(crate) fn note_evicted(&mut self, block: BlockId, valid: u64) {
-        let mut at = self.first_use.get(block.index()).copied().unwrap_or(NONE);
-        while let Some(&found) = self.uses.get(at as usize) {
-            at = found.next;
-            let Some(entry) = self.entries[found.entry as usize].as_mut() else { continue };
-            if entry.blocks[found.position as usize].mask & !valid == 0 {
-                entry.missing += 1;
             }
         }
     }
@@ -286,12 +270,22 @@ impl Window {
     /// Bytes of what the window knows of every block: not of the minibatches in it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.first_use.capacity() * size_of::<u32>()
+        self.uses.memory_bytes()
+    }
+
+    /// Bytes of the minibatches in it: they grow with what is announced.
+    #[must_use]
+    pub fn minibatch_bytes(&self) -> usize {
+        let entries = self.entries.iter().flatten().map(|entry| {
+            let places = entry.tables.iter().map(|(_, places)| places.capacity() * size_of::<RowPlace>());
+            entry.blocks.len() * size_of::<BlockRows>() + places.sum::<usize>()
+        });
+        entries.sum::<usize>() + self.uses.link_bytes()
     }
 
     #[must_use]
     pub fn is_used(&self, block: BlockId) -> bool {
-        self.first_use.get(block.index()).is_some_and(|&first| first != NONE)
+        self.uses.of(block).next().is_some()
     }
 
     pub(crate) fn connect(&mut self, trainer: TrainerId) {
@@ -315,18 +309,8 @@ impl Window {
             self.entries.push(None);
             (self.entries.len() - 1) as u32
         });
-        for (position, rows) in entry.blocks.iter().enumerate() {
-            let added =
-                Use { entry: index, position: position as u32, next: self.first_use[rows.block.index()] };
-            let at = if self.free_use == NONE {
-                self.uses.push(added);
-                (self.uses.len() - 1) as u32
-            } else {
-                let at = self.free_use;
-                self.free_use = std::mem::replace(&mut self.uses[at as usize], added).next;
-                at
-            };
-            self.first_use[rows.block.index()] = at;
+        for rows in entry.blocks.iter() {
+            self.uses.add(rows.block, index);
         }
         let trainer = self.trainers.entry(entry.trainer).or_default();
         trainer.queue.push_back(index);
@@ -358,7 +342,7 @@ impl Window {
         let entry = self.entries[id.index as usize].take()?;
         self.free.push(id.index);
         for rows in entry.blocks.iter() {
-            self.remove_use(rows.block, id.index);
+            self.uses.remove(rows.block, id.index);
         }
         if let Some(trainer) = self.trainers.get_mut(&entry.trainer) {
             trainer.queue.retain(|&index| index != id.index);
@@ -368,25 +352,6 @@ impl Window {
             }
         }
         Some(entry)
-    }
-
-    fn remove_use(&mut self, block: BlockId, entry: u32) {
-        let mut link: Option<u32> = None;
-        let mut at = self.first_use[block.index()];
-        while at != NONE {
-            let found = self.uses[at as usize];
-            if found.entry == entry {
-                match link {
-                    Some(link) => self.uses[link as usize].next = found.next,
-                    None => self.first_use[block.index()] = found.next,
-                }
-                self.uses[at as usize].next = self.free_use;
-                self.free_use = at;
-                return;
-            }
-            link = Some(at);
-            at = found.next;
-        }
     }
 }
 
@@ -412,13 +377,29 @@ pub(crate) struct Ranks {
 impl Ranks {
     /// Of forecasts in order of time of use.
     pub fn new(forecasts: &[Forecast]) -> Self {
-        let by_rank: Vec<_> = forecasts.iter().map(|forecast| forecast.entry).collect();
+        Ranks::by_index(forecasts.iter().map(|forecast| forecast.entry).collect())
+    }
+
+    /// As [`Ranks::new`], but minibatches that hold their blocks come before all others.
+    pub fn held_first(window: &Window) -> Self {
+        let mut by_rank: Vec<_> = window.by_time_of_use().iter().map(|forecast| forecast.entry).collect();
+        by_rank.sort_by_key(|&id| !window.is_held(id));
+        Ranks::by_index(by_rank)
+    }
+
+    fn by_index(by_rank: Vec<EntryId>) -> Self {
         let last = by_rank.iter().map(|id| id.index as usize).max();
         let mut ranks = vec![u32::MAX; last.map_or(0, |last| last + 1)];
         for (rank, id) in by_rank.iter().enumerate() {
             ranks[id.index as usize] = rank as u32;
         }
         Ranks { by_rank, ranks }
+    }
+
+    /// Of a minibatch with this index.
+    #[inline]
+    pub fn of_index(&self, index: u32) -> u32 {
+        self.ranks.get(index as usize).copied().unwrap_or(u32::MAX)
     }
 
     /// 0 is used first; `u32::MAX` where the minibatch is not in the window.
@@ -456,6 +437,12 @@ impl Entry {
             tables,
             serial: 0,
         }
+    }
+
+    /// Index of a block into `blocks`.
+    #[must_use]
+    pub fn position(&self, block: BlockId) -> Option<usize> {
+        self.blocks.binary_search_by_key(&block, |rows| rows.block).ok()
     }
 
     /// Distinct remote rows.

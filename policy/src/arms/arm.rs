@@ -167,14 +167,13 @@ impl<O: Order> Arm<O> {
     /// The block has to be planned again by whoever uses it.
     fn rewind(&mut self, block: BlockId, view: &View) {
         for user in view.window.uses(block) {
-            let (Some(cursors), Some(entry)) =
-                (self.cursors.get_mut(&user.entry), view.window.entry(user.entry))
-            else {
+            let (Some(cursors), Some(entry)) = (self.cursors.get_mut(&user), view.window.entry(user)) else {
                 continue;
             };
-            let within = |s: &Segment| s.start <= user.position && user.position < s.end;
+            let Some(position) = entry.position(block).map(|at| at as u32) else { continue };
+            let within = |s: &Segment| s.start <= position && position < s.end;
             if let Some(segment) = entry.segments.iter().position(within) {
-                cursors[segment] = cursors[segment].min(user.position);
+                cursors[segment] = cursors[segment].min(position);
             }
         }
     }
@@ -262,7 +261,7 @@ impl<O: Order> Arm<O> {
     fn victim(&mut self, table: TableId, rank: u32, reserved: &[EntryId], view: &View) -> Option<BlockId> {
         loop {
             let block = self.order.victim(table, rank, view)?;
-            let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user.entry));
+            let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user));
             if self.marks.is_leaving(block) {
                 continue;
             }
@@ -362,7 +361,7 @@ impl<O: Order> Arm<O> {
             return None;
         }
         let victim = self.victim(table, candidate.rank, reserved, view)?;
-        if view.window.uses(victim).any(|user| self.ranks.rank(user.entry) <= candidate.rank) {
+        if view.window.uses(victim).any(|user| self.ranks.rank(user) <= candidate.rank) {
             self.aside.push(victim);
             return None;
         }

@@ -11,7 +11,7 @@ use super::order::Order;
 use super::queues::{Pool, Queue};
 use crate::geometry::Geometry;
 use crate::view::View;
-use crate::window::{EntryId, Phase, Ranks};
+use crate::window::{EntryId, Ranks};
 use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, TableId};
 use std::collections::VecDeque;
@@ -21,7 +21,10 @@ pub(super) struct NextUse {
     tables: Vec<Table>,
     /// Blocks that are in a queue.
     listed: BlockSet,
+    /// In order of time of use.
     ranks: Ranks,
+    /// The same, after those that hold their blocks: with them their blocks belong.
+    owners: Ranks,
     frequency: Frequency,
 }
 
@@ -50,10 +53,9 @@ struct Steps {
 /// Where a block belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
-    Nowhere,
-    /// Another minibatch needs it as well: `more`.
+    /// With the minibatch of this index. Another one needs it as well: `more`.
     Entry {
-        id: EntryId,
+        index: u32,
         more: bool,
     },
     Step(u32),
@@ -89,25 +91,27 @@ impl Steps {
 }
 
 impl Table {
-    fn push(&mut self, home: Home, block: BlockId, pool: &mut Pool) {
+    #[inline]
+    fn push(&mut self, home: Home, block: BlockId, owners: &Ranks, pool: &mut Pool) {
         match home {
-            Home::Nowhere => {}
             Home::Step(step) => self.steps.push(step, block, pool),
-            Home::Entry { id, more } => {
-                let at = id.index as usize;
-                while self.entries.len() <= at {
+            Home::Entry { index, more } => {
+                while self.entries.len() <= index as usize {
                     self.entries.push(Needed { by: None, once: Queue::new(), more: Queue::new() });
                 }
-                let needed = &mut self.entries[at];
-                needed.by = Some(id);
+                let needed = &mut self.entries[index as usize];
+                if needed.by.is_none() {
+                    needed.by = owners.at(owners.of_index(index));
+                }
                 if more { &mut needed.more } else { &mut needed.once }.push(block, pool);
             }
         }
     }
 
     /// A block that a minibatch needs next, or needed when it was put there, and whether others did as well.
-    fn pop(&mut self, id: EntryId, pool: &mut Pool) -> Option<(BlockId, bool)> {
-        let needed = self.entries.get_mut(id.index as usize)?;
+    #[inline]
+    fn pop(&mut self, index: u32, pool: &mut Pool) -> Option<(BlockId, bool)> {
+        let needed = self.entries.get_mut(index as usize)?;
         let once = needed.once.pop(pool).map(|block| (block, false));
         once.or_else(|| needed.more.pop(pool).map(|block| (block, true)))
     }
@@ -121,32 +125,41 @@ impl NextUse {
             tables: (0..geometry.classes()).map(table).collect(),
             listed: BlockSet::new(geometry.blocks()),
             ranks: Ranks::default(),
+            owners: Ranks::default(),
             frequency: Frequency::new(geometry.blocks()),
         }
     }
 
-    /// Where a block with uses belongs: to the minibatch that needs it first, or to one that holds it.
-    fn next_use(&self, block: BlockId, view: &View) -> Option<Home> {
-        let mut uses = view.window.uses(block).map(|user| user.entry);
-        let first = uses.next()?;
-        let Some(second) = uses.next() else { return Some(Home::Entry { id: first, more: false }) };
-        let rank = |id: &EntryId| (!is_held(*id, view), self.ranks.rank(*id));
-        let id = [first, second].into_iter().chain(uses).min_by_key(rank)?;
-        Some(Home::Entry { id, more: true })
-    }
-
+    /// With the minibatch that needs it first, or with one that holds it; where nobody needs it, by its count.
+    #[inline]
     fn home(&self, block: BlockId, view: &View) -> Home {
-        if !view.cache.has_slot(block) {
-            return Home::Nowhere;
+        let mut uses = view.window.indices(block);
+        let Some(first) = uses.next() else { return Home::Step(self.frequency.step(block)) };
+        let (mut index, mut rank, mut more) = (first, self.owners.of_index(first), false);
+        for other in uses {
+            more = true;
+            let other_rank = self.owners.of_index(other);
+            if other_rank < rank {
+                (index, rank) = (other, other_rank);
+            }
         }
-        self.next_use(block, view).unwrap_or_else(|| Home::Step(self.frequency.step(block)))
+        Home::Entry { index, more }
     }
 
     fn list(&mut self, block: BlockId, view: &View) {
         if view.cache.has_slot(block) && self.listed.insert(block) {
             let home = self.home(block, view);
-            self.tables[view.cache.table_of(block).index()].push(home, block, &mut self.pool);
+            let table = &mut self.tables[view.cache.table_of(block).index()];
+            table.push(home, block, &self.owners, &mut self.pool);
         }
+    }
+
+    /// Takes a block that was found where it belongs out of the order, if it may go now. One that is in flight comes
+    /// back with its arrival, and one that is gone does not matter.
+    #[inline]
+    fn take(&mut self, block: BlockId, view: &View) -> Option<BlockId> {
+        self.listed.remove(block);
+        view.cache.is_evictable(block).then_some(block)
     }
 
     /// The least likely block that nobody in the window needs.
@@ -154,14 +167,12 @@ impl NextUse {
         while let Some((step, block)) = self.tables[table.index()].steps.pop(&mut self.pool) {
             match self.home(block, view) {
                 Home::Step(now) if now <= step => {
-                    self.listed.remove(block);
-                    if view.cache.is_evictable(block) {
-                        return Some(block);
+                    let taken = self.take(block, view);
+                    if taken.is_some() {
+                        return taken;
                     }
-                    // In flight: its arrival brings it back.
                 }
-                Home::Nowhere => self.listed.remove(block),
-                home => self.tables[table.index()].push(home, block, &mut self.pool),
+                home => self.tables[table.index()].push(home, block, &self.owners, &mut self.pool),
             }
         }
         None
@@ -171,21 +182,17 @@ impl NextUse {
     /// was found.
     fn furthest(&mut self, table: TableId, sooner_than: u32, view: &View) -> Result<Option<BlockId>, ()> {
         for rank in (sooner_than.saturating_add(1)..self.ranks.len()).rev() {
-            let Some(id) = self.ranks.at(rank) else { continue };
-            if is_held(id, view) {
-                continue;
-            }
-            while let Some((block, more)) = self.tables[table.index()].pop(id, &mut self.pool) {
+            let Some(id) = self.ranks.at(rank).filter(|&id| !view.window.is_held(id)) else { continue };
+            while let Some((block, more)) = self.tables[table.index()].pop(id.index, &mut self.pool) {
                 match self.home(block, view) {
-                    Home::Entry { id: next, more: now } if next == id && (more || !now) => {
-                        self.listed.remove(block);
-                        if view.cache.is_evictable(block) {
-                            return Ok(Some(block));
+                    Home::Entry { index, more: now } if index == id.index && (more || !now) => {
+                        let taken = self.take(block, view);
+                        if taken.is_some() {
+                            return Ok(taken);
                         }
                     }
-                    Home::Nowhere => self.listed.remove(block),
                     home => {
-                        self.tables[table.index()].push(home, block, &mut self.pool);
+                        self.tables[table.index()].push(home, block, &self.owners, &mut self.pool);
                         if matches!(home, Home::Step(_)) {
                             return Err(());
                         }
@@ -197,24 +204,27 @@ impl NextUse {
     }
 }
 
-/// Its blocks are pinned.
-fn is_held(id: EntryId, view: &View) -> bool {
-    view.window.entry(id).is_some_and(|entry| matches!(entry.phase, Phase::Reserved | Phase::Ready))
-}
-
 impl Order for NextUse {
     fn prepare(&mut self, view: &View) {
         self.ranks = Ranks::new(&view.window.by_time_of_use());
-        // Blocks of minibatches that are gone: likely by their count, until their turn shows otherwise.
-        for table in &mut self.tables {
-            for at in 0..table.entries.len() {
-                let Some(id) = table.entries[at].by.filter(|&id| view.window.entry(id).is_none()) else {
+        self.owners = Ranks::held_first(view.window);
+        // Blocks of minibatches that are gone.
+        for table in 0..self.tables.len() {
+            for index in 0..self.tables[table].entries.len() {
+                let by = self.tables[table].entries[index].by;
+                if by.is_none_or(|id| view.window.entry(id).is_some()) {
                     continue;
-                };
-                while let Some((block, _)) = table.pop(id, &mut self.pool) {
-                    table.steps.push(self.frequency.step(block), block, &mut self.pool);
                 }
-                table.entries[at].by = None;
+                let mut left = std::mem::replace(
+                    &mut self.tables[table].entries[index],
+                    Needed { by: None, once: Queue::new(), more: Queue::new() },
+                );
+                for queue in [&mut left.once, &mut left.more] {
+                    while let Some(block) = queue.pop(&mut self.pool) {
+                        let home = self.home(block, view);
+                        self.tables[table].push(home, block, &self.owners, &mut self.pool);
+                    }
+                }
             }
         }
     }
@@ -256,6 +266,7 @@ impl Order for NextUse {
         self.pool = Pool::new();
         self.listed.clear();
         self.ranks = Ranks::new(&view.window.by_time_of_use());
+        self.owners = Ranks::held_first(view.window);
         for block in view.cache.resident() {
             self.list(block, view);
         }

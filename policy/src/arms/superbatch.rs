@@ -45,7 +45,7 @@ impl Superbatch {
             let entry = view.window.entry(*id);
             entry.is_some_and(|e| self.present.get(&e.trainer) == Some(&(e.minibatch.0 / self.length)))
         };
-        let uses = view.window.uses(block).map(|user| user.entry).filter(within);
+        let uses = view.window.uses(block).filter(within);
         uses.min_by_key(|entry| self.ranks.get(entry).copied().unwrap_or(u32::MAX))
     }
 

@@ -82,8 +82,6 @@ impl Engine {
         let Layout { blocks, segments, tables } = layout;
         let mut entry = Entry::new(trainer, minibatch, blocks, segments, tables);
         entry.phase = phase;
-        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.facts.cache.valid(rows.block) != 0;
-        entry.missing = entry.blocks.iter().filter(absent).count() as u32;
         self.facts.window.push(entry)
     }
 
@@ -187,9 +185,8 @@ impl Engine {
         let Some(entry) = self.facts.window.remove(id, released_ns) else { return vec![] };
         if matches!(entry.phase, Phase::Reserved | Phase::Ready) {
             for segment in &entry.segments {
-                for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
-                    self.facts.cache.unpin(rows.block);
-                }
+                let blocks = &entry.blocks[segment.start as usize..segment.end as usize];
+                self.facts.cache.unpin_all(blocks, segment.table);
             }
         }
         self.pieces.retain(|progress| progress.entry != id);

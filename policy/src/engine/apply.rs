@@ -8,27 +8,47 @@ use crate::window::{EntryId, Phase};
 use rudder_graph::{BlockRows, Class};
 use rudder_topology::{BlockId, Generation, NodeId};
 
-/// Accepted fetches of one proposal, to be batched into transfers.
+/// Accepted fetches of one proposal, to be sent as transfers.
 #[derive(Debug, Default)]
 pub(super) struct Departing {
     groups: Vec<Group>,
 }
 
+/// What goes to one node in one class, as transfers of at most `transfer_bytes_max`.
 #[derive(Debug)]
 struct Group {
     node: NodeId,
     generation: Generation,
     class: Class,
-    rows: Vec<(BlockRows, u64)>,
+    full: Vec<(Vec<Item>, u64)>,
+    items: Vec<Item>,
+    bytes: u64,
 }
 
 impl Departing {
-    fn push(&mut self, node: NodeId, generation: Generation, class: Class, rows: BlockRows, bytes: u64) {
-        let same = |g: &&mut Group| g.node == node && g.generation == generation && g.class == class;
-        match self.groups.iter_mut().find(same) {
-            Some(group) => group.rows.push((rows, bytes)),
-            None => self.groups.push(Group { node, generation, class, rows: vec![(rows, bytes)] }),
+    fn group(&mut self, fetch: &Fetch) -> &mut Group {
+        let Fetch { node, generation, class, .. } = *fetch;
+        let same = |g: &Group| g.node == node && g.generation == generation && g.class == class;
+        let at = self.groups.iter().position(same).unwrap_or_else(|| {
+            let (full, items) = (vec![], vec![]);
+            self.groups.push(Group { node, generation, class, full, items, bytes: 0 });
+            self.groups.len() - 1
+        });
+        &mut self.groups[at]
+    }
+}
+
+impl Group {
+    #[inline]
+    fn push(&mut self, item: Item, bytes: u64, bytes_max: u64) {
+        if self.bytes + bytes > bytes_max && !self.items.is_empty() {
+            // The next one will be as long.
+            let next = Vec::with_capacity(self.items.len());
+            self.full.push((std::mem::replace(&mut self.items, next), self.bytes));
+            self.bytes = 0;
         }
+        self.items.push(item);
+        self.bytes += bytes;
     }
 }
 
@@ -91,27 +111,40 @@ impl Engine {
 
     fn admit(&mut self, fetch: &Fetch, departing: &mut Departing, verdicts: &mut Verdicts) {
         let mut refused = Refused { parts: vec![] };
+        let mut admissions = validate::Admissions::new(fetch, &self.facts.view());
+        let group = departing.group(fetch);
+        let bytes_max = self.facts.links.transfer_max(fetch.node);
+        let mut all_bytes = 0;
         for &admission in &fetch.admissions {
-            match validate::admission(fetch, admission, &self.facts.view()) {
-                Ok(place) => {
-                    verdicts.accepted += 1;
-                    let Admission { rows, evict } = admission;
-                    if let Some(victim) = evict {
-                        self.evict(victim);
-                    }
-                    let allocated = self.facts.cache.allocate(rows.block);
-                    debug_assert!(allocated, "the validator checked capacity");
-                    // Rows that are resident already are not moved again.
-                    let mask = rows.mask & !self.facts.cache.valid(rows.block);
-                    let rows = BlockRows { block: rows.block, mask };
-                    self.facts.cache.depart(rows.block, mask);
-                    let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-                    self.facts.links.take_permit(fetch.node, bytes);
-                    departing.push(fetch.node, fetch.generation, fetch.class, rows, bytes);
+            let row_bytes = match admissions.judge(admission, fetch.node, &self.facts.view()) {
+                Ok(row_bytes) => row_bytes,
+                Err(refusal) => {
+                    refused.parts.push((admission, refusal));
+                    continue;
                 }
-                Err(refusal) => refused.parts.push((admission, refusal)),
+            };
+            let Admission { rows: BlockRows { block, mask }, evict } = admission;
+            if let Some(victim) = evict {
+                let unused = self.facts.cache.replace(victim, block);
+                self.statistics.prefetched_wasted += u64::from(unused.count_ones());
+                self.statistics.evictions += 1;
+            } else {
+                let allocated = self.facts.cache.allocate(block);
+                debug_assert!(allocated, "the validator checked capacity");
             }
+            // Rows that are resident already are not moved again.
+            let rows = BlockRows { block, mask: mask & !self.facts.cache.valid(block) };
+            self.facts.cache.depart(block, rows.mask);
+            let bytes = u64::from(rows.rows()) * u64::from(row_bytes);
+            admissions.take(bytes);
+            all_bytes += bytes;
+            let slot = self.facts.cache.slot_of(block).expect("an accepted fetch has a slot");
+            let (chunk, offset) = self.facts.cache.geometry().place(slot);
+            let item = Item { rows, to: Destination::Slot { chunk, offset } };
+            group.push(item, bytes, bytes_max);
         }
+        self.facts.links.take_permit(fetch.node, all_bytes);
+        verdicts.accepted += fetch.admissions.len() - refused.parts.len();
         refused.tell(verdicts, |admissions| Step::Fetch(Fetch { admissions, ..fetch.clone() }));
     }
 
@@ -129,43 +162,27 @@ impl Engine {
         }
         let Some(entry) = self.facts.window.entry_mut(id) else { return };
         entry.phase = Phase::Reserved;
+        entry.missing = 0;
         for segment in &entry.segments {
-            for rows in &entry.blocks[segment.start as usize..segment.end as usize] {
-                let allocated = self.facts.cache.allocate(rows.block);
-                debug_assert!(allocated, "the validator checked capacity");
-                self.facts.cache.pin(rows.block);
-            }
+            let blocks = &entry.blocks[segment.start as usize..segment.end as usize];
+            entry.missing += self.facts.cache.pin_all(blocks, segment.table);
         }
         self.ready_if_complete(id, commands);
     }
 
     /// The validator found the block evictable.
     fn evict(&mut self, block: BlockId) {
-        let valid = self.facts.cache.valid(block);
-        self.facts.window.note_evicted(block, valid);
         let unused = self.facts.cache.evict(block);
         self.statistics.prefetched_wasted += u64::from(unused.count_ones());
         self.statistics.evictions += 1;
     }
 
-    /// Batches accepted fetches into transfers that fit their links.
+    /// Sends accepted fetches off.
     pub(super) fn depart(&mut self, departing: Departing, now_ns: u64, commands: &mut Vec<Command>) {
         for group in departing.groups {
-            let max = self.facts.links.transfer_max(group.node);
-            let mut rest = group.rows.as_slice();
-            while !rest.is_empty() {
-                let mut bytes = 0;
-                let fits = rest.iter().take_while(|(_, b)| {
-                    bytes += b;
-                    bytes <= max
-                });
-                let count = fits.count().max(1);
-                let (batch, after) = rest.split_at(count);
-                rest = after;
-                let rows: Vec<_> = batch.iter().map(|(rows, _)| *rows).collect();
-                let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-                let items = rows.iter().map(|&rows| self.item(rows)).collect();
-                let purpose = Purpose::Slots(rows);
+            let last = Some((group.items, group.bytes)).filter(|(items, _)| !items.is_empty());
+            for (items, bytes) in group.full.into_iter().chain(last) {
+                let purpose = Purpose::Slots(items.iter().map(|item| item.rows).collect());
                 let (node, generation, class) = (group.node, group.generation, group.class);
                 let transfer = self.begin(node, generation, class, bytes, now_ns, purpose, items);
                 commands.push(Command::Fetch(transfer));
@@ -174,12 +191,6 @@ impl Engine {
         if let Some(at_ns) = self.next_expiry() {
             commands.push(Command::WakeAt { at_ns });
         }
-    }
-
-    fn item(&self, rows: BlockRows) -> Item {
-        let slot = self.facts.cache.slot_of(rows.block).expect("an accepted fetch has a slot");
-        let (chunk, offset) = self.facts.cache.geometry().place(slot);
-        Item { rows, to: Destination::Slot { chunk, offset } }
     }
 
     /// Registers a transfer whose permit has been taken.

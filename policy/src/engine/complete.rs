@@ -62,10 +62,13 @@ impl Engine {
                 u64::MAX
             }
         };
+        let single = self.facts.cache.has_single_rows();
         let mut complete = vec![];
         for rows in &rows {
             let (before, now) = self.facts.cache.arrive(rows.block, rows.mask, prefetched);
-            self.facts.window.note_arrived(rows.block, before, now, &mut complete);
+            if self.facts.cache.is_pinned(rows.block) {
+                self.facts.window.note_arrived(rows.block, before, now, single, &mut complete);
+            }
         }
         for entry in complete {
             self.ready_if_complete(entry, &mut reaction.commands);
@@ -104,7 +107,7 @@ impl Engine {
         if replicas.iter().any(|&node| !self.facts.links.is_bad(block, node)) {
             return;
         }
-        let users: Vec<EntryId> = self.facts.window.uses(block).map(|user| user.entry).collect();
+        let users: Vec<EntryId> = self.facts.window.uses(block).collect();
         for id in users {
             self.fail_entry(id, failure, reaction);
         }
@@ -121,10 +124,9 @@ impl Engine {
         }
         let (trainer, minibatch, blocks) = (entry.trainer, entry.minibatch, entry.blocks.clone());
         if former == Phase::Reserved {
-            for segment in entry.segments.clone() {
-                for rows in &blocks[segment.start as usize..segment.end as usize] {
-                    self.facts.cache.unpin(rows.block);
-                }
+            for segment in &entry.segments {
+                let blocks = &blocks[segment.start as usize..segment.end as usize];
+                self.facts.cache.unpin_all(blocks, segment.table);
             }
         }
         self.pieces.retain(|progress| progress.entry != id);

@@ -37,7 +37,7 @@ impl Predictor for ExactWindow<'_> {
     }
 
     fn next_use(&self, block: BlockId) -> Option<NextUse> {
-        let uses = self.window.uses(block).filter_map(|user| self.forecasts.get(&user.entry));
+        let uses = self.window.uses(block).filter_map(|user| self.forecasts.get(&user));
         let next = uses.min_by_key(|forecast| (forecast.in_ns, forecast.ahead))?;
         Some(NextUse { minibatches_ahead: next.ahead, in_ns: next.in_ns })
     }

@@ -39,6 +39,11 @@ impl Marks {
         self.rows.clear();
     }
 
+    /// Whether no step of this plan evicts or fetches.
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.came.is_empty()
+    }
+
     pub fn leaves(&mut self, block: BlockId) {
         self.leaving.insert(block);
         self.left.push(block);

@@ -50,13 +50,20 @@ impl<O: Order> Arm<O> {
     /// What a minibatch needs of each table's slots. Blocks that a minibatch of `reserved` pins are nobody's to evict.
     fn need(&self, id: EntryId, reserved: &[EntryId], view: &View) -> Vec<Need> {
         let Some(entry) = view.window.entry(id) else { return vec![] };
-        let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user.entry));
+        let pinned = |block| view.window.uses(block).any(|user| reserved.contains(&user));
         let mut needs = vec![];
         for segments in entry.segments.chunk_by(|a, b| a.table == b.table) {
             let table = segments[0].table;
             let blocks = &entry.blocks[segments[0].start as usize..segments[segments.len() - 1].end as usize];
             let (mut new, mut own_evictable, mut own_pinned) = (0, 0, 0);
-            for &BlockRows { block, .. } in blocks {
+            let untouched = reserved.is_empty() && self.marks.is_empty();
+            if untouched {
+                let standing = view.cache.standing(blocks);
+                (new, own_evictable, own_pinned) =
+                    (standing.without_slot, standing.evictable, standing.pinned);
+            }
+            let blocks_to_ask = if untouched { &[] } else { blocks };
+            for &BlockRows { block, .. } in blocks_to_ask {
                 if !self.marks.has_slot(block, view) {
                     new += 1;
                 } else if view.cache.is_pinned(block) {
