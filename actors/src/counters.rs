@@ -40,6 +40,7 @@ impl Counters {
             minibatches_released: sum.minibatches_released,
             bypasses: sum.bypasses,
             distinct_bytes_wanted: sum.distinct_bytes_wanted,
+            guard_switches: sum.guard_switches,
             minibatches_foreseen: sum.minibatches_foreseen,
             foreseen_confirmed: sum.foreseen_confirmed,
             replay_alarms: sum.replay_alarms,

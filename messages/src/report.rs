@@ -59,6 +59,8 @@ pub struct ComputeCounters {
     pub bypasses: u64,
     /// Bytes of the distinct remote rows that minibatches asked for.
     pub distinct_bytes_wanted: u64,
+    /// How often the net-benefit guard switched prefetching off.
+    pub guard_switches: u64,
     /// Minibatches that were sampled ahead of their trainers, and those of them that came just so.
     pub minibatches_foreseen: u64,
     pub foreseen_confirmed: u64,

@@ -43,6 +43,8 @@ pub struct Counters {
     pub prefetched_wasted: u64,
     pub minibatches_released: u64,
     pub bypasses: u64,
+    /// How often nodes switched prefetching off, since it lost against demand caching.
+    pub guard_switches: u64,
     /// Bytes of the distinct remote rows of every minibatch, summed.
     pub distinct_bytes_wanted: u64,
     /// Minibatches that nodes sampled ahead of their trainers, the processor time it took, and false ones.
@@ -89,6 +91,7 @@ impl Counters {
                 self.prefetched_wasted += count("prefetched_wasted")?;
                 self.minibatches_released += count("minibatches_released")?;
                 self.bypasses += count("bypasses")?;
+                self.guard_switches += count("guard_switches")?;
                 self.distinct_bytes_wanted += count("distinct_bytes_wanted")?;
                 self.minibatches_foreseen += count("minibatches_foreseen")?;
                 self.replay_cpu_ns += count("replay_cpu_ns")?;
@@ -105,6 +108,29 @@ impl Counters {
 }
 
 impl Run {
+    /// What a reader of its numbers has to know beside them.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let arm = self.arm.map_or("bound", Arm::name);
+        let Counters { guard_switches, minibatches_foreseen, replay_cpu_ns, replay_alarms, .. } =
+            self.counters;
+        let mut notes = Vec::new();
+        if guard_switches > 0 {
+            notes.push(format!(
+                "{arm}, repeat {}: nodes switched prefetching off {guard_switches} times, since trainers waited longer than under demand caching",
+                self.repeat
+            ));
+        }
+        if minibatches_foreseen > 0 {
+            let cpu_ms = replay_cpu_ns as f64 / 1e6 / minibatches_foreseen as f64;
+            notes.push(format!(
+                "{arm}, repeat {}: nodes sampled {minibatches_foreseen} minibatches ahead of their trainers at {cpu_ms:.2} ms of processor time each; {replay_alarms} times the trainer asked for something else",
+                self.repeat
+            ));
+        }
+        notes
+    }
+
     /// Minibatches of all trainers.
     #[must_use]
     pub fn minibatches(&self) -> u64 {

@@ -397,14 +397,6 @@ fn notes(scenario: &Scenario, links: &Links, runs: &[Run]) -> Vec<String> {
         let arm = run.arm.map_or("bound", Arm::name);
         notes.push(format!("{arm}: the interfaces saw fewer bytes than the storage nodes say they sent"));
     }
-    for run in runs.iter().filter(|run| run.counters.minibatches_foreseen > 0) {
-        let counters = &run.counters;
-        let arm = run.arm.map_or("bound", Arm::name);
-        let cpu_ms = counters.replay_cpu_ns as f64 / 1e6 / counters.minibatches_foreseen as f64;
-        notes.push(format!(
-            "{arm}, repeat {}: nodes sampled {} minibatches ahead of their trainers at {cpu_ms:.2} ms of processor time each; {} times the trainer asked for something else",
-            run.repeat, counters.minibatches_foreseen, counters.replay_alarms
-        ));
-    }
+    notes.extend(runs.iter().flat_map(Run::notes));
     notes
 }

@@ -116,6 +116,7 @@ pub fn report(
         "simulated: no processes, actors or feature bytes; the same policies, in virtual time; seed {} (--seed {} plays it again)",
         scenario.seed, scenario.seed
     ));
+    circumstances.notes.extend(runs.iter().flat_map(Run::notes));
     let names = (scenario.name.clone(), dataset.manifest().name.to_string());
     Ok(summarise(names, &runs, &scenario.arms, oracle, circumstances))
 }

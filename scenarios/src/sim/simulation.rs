@@ -422,6 +422,7 @@ impl<'a> Simulation<'a> {
             prefetched_wasted: statistics.prefetched_wasted,
             minibatches_released: statistics.minibatches_released,
             bypasses: statistics.bypasses,
+            guard_switches: statistics.guard_switches,
             distinct_bytes_wanted: statistics.distinct_bytes_wanted,
             ..Counters::default()
         };
