@@ -126,13 +126,16 @@ impl Ground<'_> {
     }
 }
 
-/// The order of a set: what is not in it goes first.
+/// The order of a set: what is not in it goes first, then members yield; what was fetched ahead for an announced
+/// minibatch goes last.
 pub(super) struct Kept<C> {
     choice: C,
     members: Members,
     lists: Lists,
     /// By table, blocks outside the set in order of arrival.
     passing: Vec<ListId>,
+    /// By table, whether announced minibatches use all of those; good for one batch of events.
+    all_awaited: Vec<bool>,
     /// By table, members in the order of [`Choice::by_value`]; made when room is lacking, good for one batch of events.
     yielding: Vec<Option<Vec<BlockId>>>,
     /// Members that yielded in this batch of events, and may come back.
@@ -156,6 +159,7 @@ impl<C: Choice> Kept<C> {
             members,
             lists,
             passing,
+            all_awaited: vec![false; geometry.classes()],
             yielding: vec![None; geometry.classes()],
             yielded: vec![],
             spared: FxHashSet::default(),
@@ -172,6 +176,31 @@ impl<C: Choice> Kept<C> {
         }
     }
 
+    /// The oldest block outside the set that may go and fits.
+    fn passing_victim(
+        &mut self,
+        table: TableId,
+        view: &View,
+        fits: impl Fn(BlockId) -> bool,
+    ) -> Option<BlockId> {
+        let mut next = self.lists.first(*self.passing.get(table.index())?);
+        while let Some(slot) = next {
+            next = self.lists.next(slot);
+            let may_go = |block: &BlockId| view.cache.is_evictable(*block) && !self.members.contains(*block);
+            match view.cache.block_in(SlotId(slot)).filter(may_go) {
+                None => {
+                    self.lists.remove(slot);
+                }
+                Some(block) if fits(block) => {
+                    self.lists.remove(slot);
+                    return Some(block);
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
     /// Members that were passed over may yield to another minibatch.
     fn end_sparing(&mut self, view: &View) {
         self.spared.clear();
@@ -185,6 +214,7 @@ impl<C: Choice> Kept<C> {
 
 impl<C: Choice> Order for Kept<C> {
     fn prepare(&mut self, view: &View) {
+        self.all_awaited.fill(false);
         self.yielding.fill(None);
         self.yielded.clear();
         self.spared.clear();
@@ -203,14 +233,11 @@ impl<C: Choice> Order for Kept<C> {
     }
 
     fn victim(&mut self, table: TableId, _: u32, view: &View) -> Option<BlockId> {
-        let passing = *self.passing.get(table.index())?;
-        while let Some(slot) = self.lists.first(passing) {
-            self.lists.remove(slot);
-            let block = view.cache.block_in(SlotId(slot));
-            let may_go = |block: &BlockId| view.cache.is_evictable(*block) && !self.members.contains(*block);
-            if let Some(block) = block.filter(may_go) {
+        if !self.all_awaited[table.index()] {
+            if let Some(block) = self.passing_victim(table, view, |block| !view.window.is_used(block)) {
                 return Some(block);
             }
+            self.all_awaited[table.index()] = true;
         }
         let yielding =
             self.yielding[table.index()].get_or_insert_with(|| self.choice.by_value(table, &self.members));
@@ -227,7 +254,7 @@ impl<C: Choice> Order for Kept<C> {
             self.yielded.push(block);
             return Some(block);
         }
-        None
+        self.passing_victim(table, view, |_| true)
     }
 
     fn spare(&mut self, blocks: &[BlockRows], view: &View) {
