@@ -255,7 +255,8 @@ def test_control_c_ends_a_wait_and_a_kill_leaves_nothing(
     one.kill("s1")
     for how in (signal.SIGINT, signal.SIGKILL):
         words = [sys.executable, "-c", WAITS, str(one.socket()), str(tiny), "5"]
-        trainer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        # Elsewhere than here: the package's own folder has no native half until it is installed.
+        trainer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=one.directory)
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == "waiting\n"
         trainer.send_signal(how)
