@@ -127,11 +127,12 @@ fn cluster(random: &mut Random, dataset: &Dataset, seed: u64, policy: PolicySpec
         book: dataset.book.clone(),
         limits,
         policy,
-        prior: None,
+        prior: Some((0..dataset.book.blocks()).map(|block| (block % 7) as f32).collect()),
         load: Load {
             trainers_per_node: random.between(1, 2) as u32,
             window,
             minibatches: random.between(2, 6),
+            replay: random.one_in(3),
             compute: Nanos(random.between(0, 5_000_000)),
             variation: Variation {
                 jitter: if random.one_in(2) { 0.3 } else { 0.0 },

@@ -50,6 +50,7 @@ pub fn spec(
         trainers_per_node: scenario.cluster.trainers_per_node,
         window: scenario.trainer.window,
         minibatches: u64::from(scenario.trainer.minibatches),
+        replay: scenario.trainer.replay,
         compute: scenario.trainer.compute,
         variation: scenario.variation,
         allreduce: scenario.trainer.allreduce,

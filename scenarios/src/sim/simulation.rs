@@ -21,6 +21,8 @@ pub(super) enum Event {
     /// At a compute node, from its trainer.
     Announce(TrainerRank, u64),
     Want(TrainerRank, u64),
+    /// The node has sampled a minibatch ahead of the trainer.
+    Foresee(TrainerRank),
     Release(TrainerRank, u64),
     /// At a trainer.
     Ready(TrainerRank, u64),
@@ -219,6 +221,7 @@ impl<'a> Simulation<'a> {
             if let Some(compute) = &mut self.computes[self.trainers[rank.index()].node.index()] {
                 compute.engine.connect(trainer_id(rank));
             }
+            self.sample_ahead(rank);
             // The first all-reduce lets trainers begin together.
             self.trainers[rank.index()].doing = Doing::Reducing;
             self.enter_ring(rank);
@@ -228,6 +231,7 @@ impl<'a> Simulation<'a> {
     fn happen(&mut self, event: Event, on_step: OnStep<'_>) -> Result<(), SimError> {
         match event {
             Event::Announce(rank, minibatch) => return self.announce(rank, minibatch),
+            Event::Foresee(rank) => self.foresee(rank)?,
             Event::Want(rank, minibatch) => {
                 self.stage_of(rank, |engine, now| {
                     engine.want(trainer_id(rank), MinibatchId(minibatch), now).unwrap_or_default()
@@ -237,6 +241,7 @@ impl<'a> Simulation<'a> {
                 self.stage_of(rank, |engine, now| {
                     engine.release(trainer_id(rank), MinibatchId(minibatch), now).unwrap_or_default()
                 })?;
+                self.sample_ahead(rank);
             }
             Event::Ready(rank, minibatch) => {
                 self.trainers[rank.index()].ready.insert(minibatch);
@@ -421,6 +426,9 @@ impl<'a> Simulation<'a> {
             prefetched_used: statistics.prefetched_used,
             prefetched_wasted: statistics.prefetched_wasted,
             minibatches_released: statistics.minibatches_released,
+            minibatches_foreseen: statistics.minibatches_foreseen,
+            replay_cpu_ns: statistics.replay_cpu_ns,
+            replay_alarms: statistics.replay_alarms,
             bypasses: statistics.bypasses,
             guard_switches: statistics.guard_switches,
             distinct_bytes_wanted: statistics.distinct_bytes_wanted,

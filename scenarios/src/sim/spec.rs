@@ -58,6 +58,8 @@ pub struct Load {
     /// Minibatches announced ahead of the one in use.
     pub window: u32,
     pub minibatches: u64,
+    /// Nodes are told how trainers sample, and sample ahead of them.
+    pub replay: bool,
     pub compute: Nanos,
     pub variation: Variation,
     /// Summed over all trainers every minibatch; without it trainers do not wait for each other.

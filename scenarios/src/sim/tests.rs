@@ -60,6 +60,7 @@ fn spec(policy: PolicySpec, compute: u16) -> SimSpec {
             trainers_per_node: 1,
             window: 8,
             minibatches: 40,
+            replay: false,
             compute: Nanos::from_millis(5),
             variation: Variation::default(),
             allreduce: Bytes(4000),
@@ -144,6 +145,17 @@ fn looking_ahead_waits_less_than_caching_and_caching_less_than_nothing() {
     let lru = throughput(PolicySpec::Lru, Arm::Lru);
     let rudder = throughput(PolicySpec::Rudder, Arm::Rudder);
     assert!(none * 1.05 < lru && lru * 1.05 < rudder, "{none} {lru} {rudder}");
+}
+
+#[test]
+fn a_replay_sees_the_whole_run_and_moves_fewer_bytes() {
+    let mut spec = spec(PolicySpec::Rudder, 2);
+    let window = play(&spec, Some(Arm::Rudder));
+    spec.load.replay = true;
+    let replay = play(&spec, Some(Arm::Rudder));
+    assert_eq!((window.counters.minibatches_foreseen, replay.counters.replay_alarms), (0, 0));
+    assert!(replay.counters.minibatches_foreseen > 50 && replay.counters.replay_cpu_ns > 0);
+    assert!(replay.counters.bytes_moved() < window.counters.bytes_moved());
 }
 
 #[test]

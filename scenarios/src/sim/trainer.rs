@@ -30,6 +30,11 @@ pub(super) struct Trainer {
     pub minibatch: u64,
     /// Ready, and not gathered yet.
     pub ready: BTreeSet<u64>,
+    /// The next minibatch that its node samples ahead, while it does.
+    pub foresees: u64,
+    pub is_replayed: bool,
+    /// Minibatches sampled ahead: the last one may still wait for room.
+    pub sampled_ahead: u64,
     /// Announced so far.
     pub announced: u64,
     /// When the step began, and its all-reduce.
@@ -49,6 +54,9 @@ impl Trainer {
             has_begun: false,
             minibatch: 0,
             ready: BTreeSet::new(),
+            foresees: 0,
+            is_replayed: false,
+            sampled_ahead: 0,
             announced: 0,
             step_ns: 0,
             reduce_ns: 0,

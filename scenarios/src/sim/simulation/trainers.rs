@@ -3,6 +3,7 @@
 use super::{Cargo, Event, Simulation, trainer_id};
 use crate::sim::spec::{OnStep, SimError};
 use crate::sim::trainer::Doing;
+use rudder_policy::engine::ForeseeRefusal;
 use rudder_policy::step::Reaction;
 use rudder_topology::{MinibatchId, TrainerRank};
 
@@ -43,6 +44,52 @@ impl Simulation<'_> {
             }
         })?;
         refused.map_or(Ok(()), |refusal| Err(SimError::Announce { rank, reason: refusal.to_string() }))
+    }
+
+    /// The node samples the trainer's next unknown minibatch, if it samples ahead and has not begun to.
+    pub(super) fn sample_ahead(&mut self, rank: TrainerRank) {
+        let trainer = &mut self.trainers[rank.index()];
+        let begins = self.spec.load.replay && !trainer.is_replayed;
+        if !begins || trainer.foresees >= self.spec.load.minibatches {
+            return;
+        }
+        trainer.is_replayed = true;
+        let mut sampling_ns = 0;
+        if trainer.foresees >= trainer.sampled_ahead {
+            let rows = self.rows.of(rank, trainer.foresees);
+            sampling_ns = self.spec.costs.sampling(rows.iter().map(|(_, rows)| rows.len()).sum());
+            trainer.sampled_ahead = trainer.foresees + 1;
+        }
+        if let Some(compute) = &mut self.computes[trainer.node.index()] {
+            compute.engine.note_replay_cost(sampling_ns);
+            self.agenda.add(self.now_ns + sampling_ns, Event::Foresee(rank));
+        }
+    }
+
+    /// What was sampled ahead is offered to the engine; where there is no room, a release lets it be tried again.
+    pub(super) fn foresee(&mut self, rank: TrainerRank) -> Result<(), SimError> {
+        let (rows, minibatch) = (self.rows, self.trainers[rank.index()].foresees);
+        let mut next = Ok(minibatch + 1);
+        self.stage_of(rank, |engine, _| {
+            match engine.foresee(trainer_id(rank), MinibatchId(minibatch), rows.of(rank, minibatch)) {
+                Ok(reaction) => reaction,
+                Err(refusal) => {
+                    next = Err(refusal);
+                    Reaction::default()
+                }
+            }
+        })?;
+        let trainer = &mut self.trainers[rank.index()];
+        trainer.is_replayed = false;
+        match next {
+            Ok(next) => trainer.foresees = next,
+            Err(ForeseeRefusal::Behind(last)) => trainer.foresees = last.0 + 1,
+            Err(ForeseeRefusal::Full) => return Ok(()),
+            // It is never asked again.
+            Err(_) => trainer.foresees = u64::MAX,
+        }
+        self.sample_ahead(rank);
+        Ok(())
     }
 
     /// A step begins.
