@@ -40,3 +40,26 @@ impl Controller for ControllerSpec {
 /// Every run draws alike.
 const SEED: u64 = 0x7275_6464_6572;
 const RESOLUTION: u32 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rudder_topology::Share;
+
+    #[test]
+    fn a_random_controller_replaces_at_its_share_of_the_minibatches() {
+        let decisions = |mut controller: ControllerSpec| -> Vec<bool> {
+            let measured =
+                |minibatch| Measured { minibatch, hits: 0, misses: 0, since_replacement: minibatch as u32 };
+            (1..=10_000).map(|minibatch| controller.replaces(&measured(minibatch))).collect()
+        };
+        let random = ControllerSpec::Random { probability: Share::from_millionths(300_000) };
+        let drawn = decisions(random);
+        // 3,000 expected, standard deviation 46: six of them.
+        let replaced = drawn.iter().filter(|&&replaces| replaces).count();
+        assert!((2_725..3_275).contains(&replaced), "{replaced}");
+        assert_eq!(drawn, decisions(random));
+        let every = decisions(ControllerSpec::Every { minibatches: 3 });
+        assert_eq!(every[..6], [false, false, true, false, false, true]);
+    }
+}

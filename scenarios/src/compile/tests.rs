@@ -37,6 +37,16 @@ fn what_is_left_out_has_defaults() {
 }
 
 #[test]
+fn all_arms_are_named_by_one_word() {
+    for arms in ["\"all\"", "[\"all\"]"] {
+        let text = format!("arms = {arms}\n{SMALL}");
+        assert_eq!(compile(&text, Path::new("x.toml")).unwrap().arms, Arm::ALL);
+    }
+    let text = format!("arms = [\"all\", \"lru\"]\n{SMALL}");
+    assert!(errors(&text)[0].contains("no arm is called `all`"));
+}
+
+#[test]
 fn all_errors_come_at_once_with_their_lines() {
     let text = r#"arms = ["none", "fast", "none"]
 repeats = 0
