@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the interpreter's signals. A signal ends a wait for the socket early, but not the loop that
-/// waits for the node.
-const GLANCE: Duration = Duration::from_millis(200);
+/// waits for the node; and another thread gets its turn on the connection.
+const GLANCE: Duration = Duration::from_millis(20);
 /// A handshake gets at least this long: one that is cut off has to start again.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
