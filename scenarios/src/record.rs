@@ -3,6 +3,7 @@
 use crate::arm::Arm;
 use crate::trainer::event::Step;
 use rudder_topology::TrainerRank;
+use serde::Serialize;
 use serde_json::Value;
 
 /// One arm, one repeat; without an arm: the bound.
@@ -24,6 +25,44 @@ pub struct TrainerRun {
     pub steps: Vec<Step>,
     pub bytes_wrong: u64,
     pub trace_digest: String,
+}
+
+/// A run in one line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    pub arm: Arm,
+    /// Of one trainer.
+    pub minibatches_per_s: f64,
+    /// Share of its step time that a trainer waits for data.
+    pub wait_share: f64,
+    /// Payload sent by storage nodes, over the whole run.
+    pub bytes_moved: u64,
+    /// Remote rows found resident when their minibatch's turn came, over those wanted.
+    pub hit_rate: f64,
+    /// Minibatches that came past the cache, in pieces.
+    pub bypasses: u64,
+}
+
+impl Outcome {
+    /// `None` for the bound.
+    #[must_use]
+    pub fn of(run: &Run) -> Option<Outcome> {
+        let counters = &run.counters;
+        Some(Outcome {
+            arm: run.arm?,
+            minibatches_per_s: run.minibatches_per_s(),
+            wait_share: run.wait_share(),
+            bytes_moved: counters.bytes_moved(),
+            hit_rate: counters.rows_resident as f64 / counters.rows_wanted.max(1) as f64,
+            bypasses: counters.bypasses,
+        })
+    }
+}
+
+/// The fastest of these.
+#[must_use]
+pub fn fastest<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Option<&'o Outcome> {
+    outcomes.into_iter().max_by(|a, b| a.minibatches_per_s.total_cmp(&b.minibatches_per_s))
 }
 
 /// The nodes' counters, summed over the nodes that have them.

@@ -8,7 +8,7 @@
 pub mod html;
 pub mod oracle;
 mod statistics;
-mod svg;
+pub(crate) mod svg;
 pub mod table;
 
 use crate::arm::Arm;

@@ -9,7 +9,7 @@
 //! No feature bytes exist here. What is not simulated: the control plane (there are no actors), packets, CPUs that
 //! are shared (work takes what [`Costs`] says, whoever else works), and requests' few bytes on links.
 //!
-//! Reading order: costs, spec, clock, network, storage, ring, trainer, simulation, watch, scenario.
+//! Reading order: costs, spec, clock, network, storage, ring, trainer, usage, simulation, watch, scenario.
 
 mod clock;
 mod costs;
@@ -20,13 +20,15 @@ mod simulation;
 mod spec;
 mod storage;
 mod trainer;
+mod usage;
 mod watch;
 
 pub use costs::Costs;
 pub use network::Sharing;
 pub use simulation::Simulation;
 pub use spec::{Change, Load, OnStep, Rows, SimCompute, SimError, SimNode, SimSpec, TimedEvent, Variation};
-pub use watch::Watch;
+pub use usage::{LinkUse, Way};
+pub use watch::{UntilStopped, Watch};
 
 use crate::arm::Arm;
 use crate::record::{Run, TrainerRun};
@@ -44,9 +46,21 @@ pub fn run_watched(
     on_step: OnStep<'_>,
     watch: Option<&mut dyn Watch>,
 ) -> Result<Run, SimError> {
+    run_measured(spec, arm, rows, on_step, watch).map(|(run, _)| run)
+}
+
+/// As [`run_watched`], and how busy every link was.
+pub fn run_measured(
+    spec: &SimSpec,
+    arm: Option<Arm>,
+    rows: &dyn Rows,
+    on_step: OnStep<'_>,
+    watch: Option<&mut dyn Watch>,
+) -> Result<(Run, Vec<LinkUse>), SimError> {
     let mut simulation = Simulation::new(spec, rows, arm.is_some())?;
     simulation.play(on_step, watch)?;
     let counters = simulation.counters();
+    let links = simulation.link_uses();
     let trainers = simulation.into_trainers().into_iter().map(|trainer| TrainerRun {
         rank: trainer.rank,
         compute_node: trainer.place,
@@ -54,7 +68,8 @@ pub fn run_watched(
         bytes_wrong: 0,
         trace_digest: String::new(),
     });
-    Ok(Run { arm, repeat: 0, trainers: trainers.collect(), counters, interface_bytes: None })
+    let run = Run { arm, repeat: 0, trainers: trainers.collect(), counters, interface_bytes: None };
+    Ok((run, links))
 }
 
 #[cfg(test)]

@@ -27,18 +27,39 @@ impl Workload {
     /// Samples what a scenario's trainers will, on at most two threads.
     #[must_use]
     pub fn sample(scenario: &Scenario, dataset: &Dataset) -> Workload {
-        let ranks: Vec<TrainerRank> = (0..scenario.trainers()).map(TrainerRank).collect();
+        let world = WorldTrace {
+            seed: scenario.seed,
+            trainers: scenario.trainers(),
+            seeds: scenario.trainer.seeds,
+            fanout: scenario.trainer.fanout.clone(),
+            minibatches: u64::from(scenario.trainer.minibatches),
+        };
+        Workload::sample_world(&world, dataset)
+    }
+
+    /// Samples what all trainers of a job will ask for, on at most two threads.
+    #[must_use]
+    pub fn sample_world(world: &WorldTrace, dataset: &Dataset) -> Workload {
+        let ranks: Vec<TrainerRank> = (0..world.trainers).map(TrainerRank).collect();
         let half = ranks.len().div_ceil(2).max(1);
         let minibatches: Vec<Vec<_>> = std::thread::scope(|scope| {
             let sample = |ranks: Vec<TrainerRank>| {
                 scope.spawn(move || {
-                    ranks.into_iter().map(|rank| trainer(scenario, dataset, rank)).collect::<Vec<_>>()
+                    ranks.into_iter().map(|rank| trainer(world, dataset, rank)).collect::<Vec<_>>()
                 })
             };
             let threads: Vec<_> = ranks.chunks(half).map(|ranks| sample(ranks.to_vec())).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
         });
         Workload::new(minibatches, dataset.book())
+    }
+
+    /// The most slots that one minibatch needs.
+    #[must_use]
+    pub fn blocks_max(&self, book: &PartitionBook) -> usize {
+        let blocks =
+            |[(table, rows)]: &Tables| rows_to_blocks(book, *table, rows).map_or(0, |all| all.blocks.len());
+        self.minibatches.iter().flatten().map(blocks).max().unwrap_or(0)
     }
 
     /// Of rows that are known: by rank, then minibatch.
@@ -84,18 +105,34 @@ impl Rows for Workload {
     }
 }
 
-fn trainer(scenario: &Scenario, dataset: &Dataset, rank: TrainerRank) -> Vec<Tables> {
-    let Some(graph) = dataset.first_csc() else { return Vec::new() };
-    let spec = TraceSpec {
-        seed: scenario.seed,
-        rank,
-        world: scenario.trainers(),
-        seeds: scenario.trainer.seeds,
-        fanout: scenario.trainer.fanout.clone(),
-    };
-    let train_ids = dataset.split(Split::Train).map(<[VertexId]>::to_vec).unwrap_or_default();
-    let mut trace = Trace::new(spec, graph, train_ids);
-    (0..u64::from(scenario.trainer.minibatches))
-        .map(|minibatch| [(TABLE, trace.rows(MinibatchId(minibatch)).to_vec())])
-        .collect()
+/// The trace of a whole job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorldTrace {
+    pub seed: u64,
+    pub trainers: u32,
+    /// Seeds of a minibatch.
+    pub seeds: u32,
+    pub fanout: Vec<u32>,
+    /// Of each trainer.
+    pub minibatches: u64,
+}
+
+impl WorldTrace {
+    /// The trace of one trainer; `None` where the dataset has no graph.
+    pub fn trace<'d>(&self, dataset: &'d Dataset, rank: TrainerRank) -> Option<Trace<'d>> {
+        let spec = TraceSpec {
+            seed: self.seed,
+            rank,
+            world: self.trainers,
+            seeds: self.seeds,
+            fanout: self.fanout.clone(),
+        };
+        let train_ids = dataset.split(Split::Train).map(<[VertexId]>::to_vec).unwrap_or_default();
+        Some(Trace::new(spec, dataset.first_csc()?, train_ids))
+    }
+}
+
+fn trainer(world: &WorldTrace, dataset: &Dataset, rank: TrainerRank) -> Vec<Tables> {
+    let Some(mut trace) = world.trace(dataset, rank) else { return Vec::new() };
+    (0..world.minibatches).map(|minibatch| [(TABLE, trace.rows(MinibatchId(minibatch)).to_vec())]).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// A message for people, and the exit code for programs.
@@ -32,6 +33,17 @@ impl Failure {
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(failed)?;
     say(text)
+}
+
+/// Writes a file.
+pub fn save(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Writes a value to a file as JSON.
+pub fn save_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(failed)?;
+    save(path, &(text + "\n"))
 }
 
 /// Prints a line on standard output. A reader that has gone, such as `head`, has seen enough: that is no failure.

@@ -1,6 +1,7 @@
 //! `rudder`: the operator's command. One file for each subcommand; exit codes: 0 all well, 1 it failed, 2 bad
 //! usage or bad input.
 
+mod advise;
 mod dataset;
 mod doctor;
 mod exit;
@@ -12,6 +13,7 @@ mod launch;
 mod probe;
 mod relay;
 mod scenario;
+mod sweep;
 mod topology;
 mod trainer;
 mod tree;
@@ -54,6 +56,8 @@ enum Command {
     Demo(scenario::DemoArguments),
     /// Run the reference trainer: real sampling, real bytes, emulated compute (it sleeps).
     Trainer(trainer::TrainerArguments),
+    /// Simulate every policy on your dataset and cluster and say what to expect.
+    Advise(advise::AdviseArguments),
     /// Check this machine and say how to fix what is missing.
     Doctor(doctor::DoctorArguments),
     /// Shape traffic between processes of one machine (used by scenarios).
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Command::Scenario(command) => scenario::run(&command),
         Command::Demo(arguments) => scenario::demo(&arguments),
         Command::Trainer(arguments) => trainer::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),

@@ -1,8 +1,8 @@
 //! `rudder scenario` and `rudder demo`
 
-use crate::exit::{Failure, bad_input, failed, say};
+use crate::exit::{self, Failure, bad_input, failed, save, say};
 use clap::{Args, Subcommand, ValueEnum};
-use rudder_importer::{Bars, BlockSize, ImportOptions, Input, import};
+use rudder_importer::{Bars, BlockSize, Cancel, ImportOptions, Input, import};
 use rudder_scenarios::calibrate::calibrate;
 use rudder_scenarios::compile::{DatasetSource, Mode, Scenario, load};
 use rudder_scenarios::fuzz;
@@ -14,6 +14,8 @@ use rudder_scenarios::stop::Stop;
 use rudder_topology::DatasetName;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[derive(Subcommand)]
 pub enum ScenarioCommand {
@@ -36,6 +38,8 @@ Examples:
   rudder scenario fuzz --seeds 1000
   rudder scenario fuzz --seed 123")]
     Fuzz(FuzzArguments),
+    /// Simulate every arm of scenarios on graphs with several cache sizes, in one table
+    Sweep(crate::sweep::SweepArguments),
     /// Print every error of a scenario file, or that there is none
     Check { file: PathBuf },
 }
@@ -176,6 +180,7 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
         }
         ScenarioCommand::Calibrate(arguments) => calibrated(arguments),
         ScenarioCommand::Fuzz(arguments) => fuzzed(arguments),
+        ScenarioCommand::Sweep(arguments) => crate::sweep::run(arguments),
         ScenarioCommand::Run(arguments) => {
             let mut scenario = load(&arguments.file).map_err(bad_input)?;
             // A run takes minutes: what it ends with must have a place before it begins.
@@ -195,7 +200,8 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
     }
 }
 
-fn folder_is_there(report: &Path) -> Result<(), Failure> {
+/// Whether a report can be written there, asked before the run that it is about.
+pub fn folder_is_there(report: &Path) -> Result<(), Failure> {
     match report.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
         None => Ok(()),
         Some(folder) => Err(bad_input(format!(
@@ -254,7 +260,7 @@ fn calibrated(arguments: &CalibrateArguments) -> Result<(), Failure> {
     scenario.repeats = arguments.repeats.unwrap_or(scenario.repeats);
     let stop = Stop::on_signals().map_err(failed)?;
     let options = options(&arguments.common, binaries(arguments.common.node_binary.as_deref())?);
-    let calibration = calibrate(&scenario, &options, &Importer, &stop).map_err(unsuccessful)?;
+    let calibration = calibrate(&scenario, &options, &Importer(&stop), &stop).map_err(unsuccessful)?;
     say(rudder_scenarios::calibrate::render(&calibration))?;
     save_json(arguments.json.as_deref(), &calibration)
 }
@@ -278,10 +284,7 @@ fn fuzzed(arguments: &FuzzArguments) -> Result<(), Failure> {
 }
 
 fn save_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let mut text = serde_json::to_string_pretty(report).map_err(failed)?;
-    text.push('\n');
-    std::fs::write(path, text).map_err(|error| failed(format!("cannot write {}: {error}", path.display())))
+    path.map_or(Ok(()), |path| exit::save_json(path, report))
 }
 
 fn options(common: &CommonArguments, binaries: Binaries) -> RunOptions {
@@ -306,7 +309,8 @@ fn compare(scenario: &Scenario, common: &CommonArguments, stop: &Stop) -> Result
         Mode::Sim => Binaries { rudder: PathBuf::new(), node: PathBuf::new() },
         _ => binaries(common.node_binary.as_deref())?,
     };
-    let report = run_scenario(scenario, &options(common, binaries), &Importer, stop).map_err(unsuccessful)?;
+    let report =
+        run_scenario(scenario, &options(common, binaries), &Importer(stop), stop).map_err(unsuccessful)?;
     say(table::render(&report))?;
     Ok(report)
 }
@@ -321,7 +325,8 @@ fn binaries(node: Option<&Path>) -> Result<Binaries, Failure> {
     Ok(Binaries { rudder, node })
 }
 
-fn work_folder() -> PathBuf {
+/// Where imported datasets are kept.
+pub fn work_folder() -> PathBuf {
     let folder =
         |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
@@ -331,8 +336,7 @@ fn work_folder() -> PathBuf {
 fn write(report: &Report, json: Option<&Path>, page: Option<&Path>) -> Result<(), Failure> {
     save_json(json, report)?;
     if let Some(path) = page {
-        std::fs::write(path, html::render(report))
-            .map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+        save(path, &html::render(report))?;
     }
     Ok(())
 }
@@ -343,12 +347,13 @@ fn check_bytes(report: &Report) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(failed(format!("wrong bytes in {}", wrong.join(", ")))) }
 }
 
-/// Imports what a scenario names.
-struct Importer;
+/// Imports what a scenario names, and ends when it is asked to.
+pub struct Importer<'a>(pub &'a Stop);
 
-impl Import for Importer {
+impl Import for Importer<'_> {
     fn import(&self, request: &ImportRequest) -> Result<(), String> {
         let Ok(input) = request.from.parse::<Input>();
+        let cancel = Cancel::default();
         let options = ImportOptions {
             name: Some(DatasetName::new(request.name.clone()).map_err(|error| error.to_string())?),
             parts: request.parts,
@@ -356,9 +361,24 @@ impl Import for Importer {
             seeds: request.seeds,
             fanout: request.fanout.clone(),
             seed: request.seed,
+            cancel: cancel.clone(),
             ..ImportOptions::new(input, &request.target)
         };
         eprintln!("importing {} (once; later runs find it)", request.from);
-        import(&options, &mut Bars::default()).map(|_| ()).map_err(|error| error.to_string())
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Carries the stop flag over.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if self.0.is_raised() {
+                        cancel.cancel();
+                    }
+                    std::thread::park_timeout(Duration::from_millis(50));
+                }
+            });
+            let imported = import(&options, &mut Bars::default());
+            is_over.store(true, Ordering::Relaxed);
+            imported.map(|_| ()).map_err(|error| error.to_string())
+        })
     }
 }

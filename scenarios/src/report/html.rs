@@ -7,7 +7,7 @@ use crate::report::{ArmReport, Reference, Report};
 use rudder_topology::Bytes;
 use std::fmt::Write;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
+pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
 table{border-collapse:collapse;width:100%;font-size:14px}th,td{padding:.3rem .5rem;text-align:right;border-bottom:1px solid #8884}\
 th:first-child,td:first-child{text-align:left}tr.rudder{font-weight:600}tr.reference{color:#777}\
 svg{width:100%;max-width:44rem;font:12px system-ui,sans-serif;fill:currentColor;margin:1rem 0;display:block}svg .title{font-size:15px;font-weight:600}\
@@ -41,7 +41,8 @@ same cache, perfect overlap; bound: compute and all-reduce alone.</p>\n</body>\n
     page
 }
 
-fn colour(arm: Arm) -> &'static str {
+/// The same in every plot.
+pub(crate) fn colour(arm: Arm) -> &'static str {
     match arm {
         Arm::None => "#9a9a9a",
         Arm::NoneOverlap => "#c2a15a",
@@ -63,7 +64,7 @@ fn colour(arm: Arm) -> &'static str {
     }
 }
 
-const REFERENCE: &str = "#77777777";
+pub(crate) const REFERENCE: &str = "#77777777";
 
 fn table(report: &Report) -> String {
     let head = [

@@ -9,7 +9,7 @@ const BAR: f64 = 22.0;
 const GAP: f64 = 10.0;
 
 /// A horizontal bar with its interval.
-pub(super) struct Bar {
+pub(crate) struct Bar {
     pub label: String,
     pub value: f64,
     pub low: f64,
@@ -20,18 +20,18 @@ pub(super) struct Bar {
 }
 
 /// A line over equally spaced points.
-pub(super) struct Line {
+pub(crate) struct Line {
     pub label: String,
     pub values: Vec<f64>,
     pub colour: &'static str,
 }
 
 /// Escapes text for HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-pub(super) fn bars(title: &str, bars: &[Bar]) -> String {
+pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
     let height = 40.0 + bars.len() as f64 * (BAR + GAP);
     let most = bars.iter().map(|bar| bar.high.max(bar.value)).fold(0.0, f64::max).max(1e-9);
     let scale = (WIDTH - LEFT - RIGHT) / most;
@@ -63,7 +63,24 @@ pub(super) fn bars(title: &str, bars: &[Bar]) -> String {
     svg
 }
 
-pub(super) fn lines(title: &str, x_label: &str, y_unit: &str, lines: &[Line]) -> String {
+/// What stands below a plot.
+enum Below<'a> {
+    /// How many points there are, behind this label.
+    Count(&'a str),
+    /// A text for each point.
+    Ticks(&'a [String]),
+}
+
+pub(crate) fn lines(title: &str, x_label: &str, y_unit: &str, lines: &[Line]) -> String {
+    plot(title, &Below::Count(x_label), y_unit, lines)
+}
+
+/// As [`lines`], with a text below each point.
+pub(crate) fn curves(title: &str, ticks: &[String], y_unit: &str, lines: &[Line]) -> String {
+    plot(title, &Below::Ticks(ticks), y_unit, lines)
+}
+
+fn plot(title: &str, below: &Below<'_>, y_unit: &str, lines: &[Line]) -> String {
     const TOP: f64 = 40.0;
     const PLOT: f64 = 240.0;
     let legend = 18.0 * lines.len() as f64;
@@ -83,14 +100,23 @@ pub(super) fn lines(title: &str, x_label: &str, y_unit: &str, lines: &[Line]) ->
             y(value) + 4.0,
         );
     }
-    let _ = write!(
-        svg,
-        "<text x='{}' y='{}' text-anchor='end'>{} {}</text>",
-        left + width,
-        TOP + PLOT + 18.0,
-        escape(x_label),
-        longest
-    );
+    let mut write_below = |x: f64, anchor: &str, text: &str| {
+        let _ = write!(
+            svg,
+            "<text x='{x:.1}' y='{}' text-anchor='{anchor}'>{}</text>",
+            TOP + PLOT + 18.0,
+            escape(text)
+        );
+    };
+    match below {
+        Below::Count(label) => write_below(left + width, "end", &format!("{label} {longest}")),
+        Below::Ticks(ticks) => {
+            for (at, tick) in ticks.iter().enumerate() {
+                let anchor = if at + 1 == longest { "end" } else { "middle" };
+                write_below(x(at), anchor, tick);
+            }
+        }
+    }
     for (at, line) in lines.iter().enumerate() {
         let points: Vec<String> = line
             .values
@@ -138,6 +164,13 @@ mod tests {
             bars("empty", &[]),
             bars("zero", &[bar(0.0)]),
             lines("none", "x", "s", &[]),
+            curves("none", &[], "s", &[]),
+            curves(
+                "ticks",
+                &["<x>".into()],
+                "s",
+                &[Line { label: "a".into(), values: vec![1.0], colour: "#000" }],
+            ),
             lines("one", "x", "s", &[Line { label: "a".into(), values: vec![0.0], colour: "#000" }]),
         ] {
             assert!(plot.starts_with("<svg") && plot.ends_with("</svg>"));

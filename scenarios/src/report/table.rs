@@ -36,7 +36,7 @@ pub fn render(report: &Report) -> String {
     rows.extend(report.arms.iter().map(arm_row));
     rows.extend(report.oracle.iter().map(|oracle| reference_row("oracle", oracle)));
     rows.extend(report.bound.iter().map(|bound| reference_row("bound", bound)));
-    text.push_str(&align(&rows));
+    text.push_str(&align(&rows, &[0]));
     for line in ratios(report) {
         let _ = writeln!(text, "{line}");
     }
@@ -119,26 +119,43 @@ fn reference_row(name: &str, reference: &Reference) -> [String; 13] {
     row
 }
 
-pub(super) fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// The first column to the left, all others to the right.
-fn align(rows: &[[String; 13]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 13] = std::array::from_fn(width);
+/// Rows under their head, in columns; those `left` start at the left, all others end at the right.
+pub(crate) fn align<R: AsRef<[String]>>(rows: &[R], left: &[usize]) -> String {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("{cell:<width$}", width = widths[0]),
-            _ => format!("{cell:>width$}", width = widths[column]),
+        let cells = row.as_ref().iter().enumerate().map(|(column, cell)| match widths[column] {
+            width if left.contains(&column) => format!("{cell:<width$}"),
+            width => format!("{cell:>width$}"),
         });
         let line = cells.collect::<Vec<_>>().join("  ");
         text.push_str(line.trim_end());
         text.push('\n');
         if at == 0 {
-            text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * 12));
+            text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
             text.push('\n');
+        }
+    }
+    text
+}
+
+/// Rows under their head as a Markdown table.
+pub(crate) fn markdown<R: AsRef<[String]>>(rows: &[R], left: &[usize]) -> String {
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let cells: Vec<String> = row.as_ref().iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        if at == 0 {
+            let rule = |column| if left.contains(&column) { "---" } else { "--:" };
+            let _ = writeln!(text, "| {} |", (0..cells.len()).map(rule).collect::<Vec<_>>().join(" | "));
         }
     }
     text

@@ -56,6 +56,8 @@ pub struct Network {
     saved_ns: u64,
     /// Flows on each link.
     load: Vec<u32>,
+    /// Bytes that each link was given so far.
+    given: Vec<f64>,
     flows: Vec<Option<Flow>>,
     free: Vec<u32>,
     serial: u32,
@@ -78,6 +80,7 @@ impl Network {
             saved: vec![burst; capacity.len()],
             saved_ns: 0,
             load: vec![0; capacity.len()],
+            given: vec![0.0; capacity.len()],
             flows: Vec::new(),
             free: Vec::new(),
             serial: 0,
@@ -93,6 +96,7 @@ impl Network {
         self.serial = self.serial.wrapping_add(1);
         for link in &path {
             self.load[link.0 as usize] += 1;
+            self.given[link.0 as usize] += bytes;
         }
         let rate = self.equal_share(&path);
         let flow = Flow { path, left_bytes: bytes, rate, as_of_ns: now_ns, serial: self.serial };
@@ -111,7 +115,16 @@ impl Network {
     pub fn cancel(&mut self, id: FlowId, now_ns: u64) -> Option<f64> {
         self.flow(id)?;
         self.progress(now_ns);
-        self.remove(id).map(|flow| flow.left_bytes)
+        let flow = self.remove(id)?;
+        for link in &flow.path {
+            self.given[link.0 as usize] -= flow.left_bytes;
+        }
+        Some(flow.left_bytes)
+    }
+
+    /// Bytes that a link carried, once its flows have ended, and its capacity in bytes per second.
+    pub fn carried(&self, link: LinkIndex) -> (f64, f64) {
+        (self.given[link.0 as usize], self.capacity[link.0 as usize] * 1e9)
     }
 
     /// Bytes per second from now on.

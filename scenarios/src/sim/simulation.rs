@@ -6,6 +6,7 @@ use super::ring::Ring;
 use super::spec::{Change, OnStep, Rows, SimError, SimSpec};
 use super::storage::{Sent, Storage};
 use super::trainer::{Doing, Trainer};
+use super::usage::{LinkUse, Way};
 use super::watch::Watch;
 use crate::record::Counters;
 use rudder_policy::engine::{Engine, EngineConfig};
@@ -440,6 +441,18 @@ impl<'a> Simulation<'a> {
             counters.bytes_protocol += storage.bytes_protocol;
         }
         counters
+    }
+
+    /// How busy every link was, over all of the time so far.
+    pub(super) fn link_uses(&self) -> Vec<LinkUse> {
+        let nodes = (0..self.spec.nodes.len()).map(|node| NodeId(node as u16));
+        let interfaces = nodes.flat_map(|node| [(Way::OutOf(node), up(node)), (Way::Into(node), down(node))]);
+        let pairs = self.pairs.iter().map(|(&(from, to), &link)| (Way::Between(from, to), link));
+        let used = |(way, link)| {
+            let (bytes, rate) = self.network.carried(link);
+            LinkUse::new(way, bytes, rate, self.now_ns)
+        };
+        interfaces.chain(pairs).map(used).collect()
     }
 
     pub(super) fn into_trainers(self) -> Vec<Trainer> {
