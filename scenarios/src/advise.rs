@@ -1,14 +1,16 @@
 //! What to expect on one's own data and cluster: all arms simulated as things are, then with other caches, other
 //! bandwidths and a longer window, and what the numbers say in plain words.
 //!
-//! Reading order: question, errors, cases, bottleneck, words, table, page.
+//! Reading order: question, errors, whatif, perfect, cases, bottleneck, words, table, page.
 
 mod bottleneck;
 mod cases;
 mod errors;
 pub mod page;
+mod perfect;
 mod question;
 pub mod table;
+mod whatif;
 mod words;
 
 pub use bottleneck::Bottleneck;
@@ -32,6 +34,8 @@ pub struct Advice {
     pub arms: Vec<Outcome>,
     /// Compute and all-reduce alone.
     pub bound: Reference,
+    /// Perfect knowledge and perfect overlap, with the same cache, blocks and links.
+    pub oracle: Option<Reference>,
     /// With the fastest arm; the busiest first.
     pub links: Vec<LinkFact>,
     pub bottleneck: Bottleneck,

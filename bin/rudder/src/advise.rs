@@ -47,7 +47,7 @@ pub struct AdviseArguments {
     /// Bytes of gradients that all trainers sum every minibatch, such as 4MiB
     #[arg(long, default_value = "0B")]
     allreduce: String,
-    /// Minibatches of each trainer to simulate (default: 20 to 400, two epochs where that is affordable)
+    /// Minibatches of each trainer to simulate (default: 20 to 1000, two epochs where that is affordable)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     minibatches: Option<u64>,
     /// The arms to compare with rudder, or `all`

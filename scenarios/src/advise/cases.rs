@@ -1,31 +1,28 @@
 //! The simulations behind an advice.
 
 use super::bottleneck::{Evidence, bottleneck};
+use super::perfect::perfect;
 use super::question::{minibatches, minibatches_max};
+use super::whatif::{Ground, WhatIf};
 use super::{Advice, AdviseError, BandwidthCase, CacheCase, Facts, LinkFact, Question, words};
 use crate::arm::Arm;
 use crate::parallel::in_parallel;
 use crate::progress::steps_bar;
-use crate::record::{Outcome, fastest};
+use crate::record::{Outcome, Run, fastest};
 use crate::report::{Reference, bound};
 use crate::run::TABLE;
-use crate::sim::{Change, LinkUse, Load, Sharing, SimSpec, UntilStopped, Variation, Way, run_measured};
+use crate::sim::{LinkUse, Load, SimError, SimSpec, UntilStopped, Variation, run_measured};
 use crate::stop::Stop;
 use crate::workload::{Workload, WorldTrace};
 use indicatif::ProgressBar;
 use rudder_client::dataset::Dataset;
-use rudder_topology::{
-    Bytes, BytesPerSecond, Cluster, MinibatchId, NodeId, PartId, PolicySpec, TableId, TrainerRank,
-};
+use rudder_topology::{Cluster, MinibatchId, TrainerRank};
 
 /// Of the remote bytes.
 const CACHE_SHARES: [f64; 5] = [0.05, 0.1, 0.25, 0.5, 1.0];
 const BANDWIDTH_FACTORS: [f64; 3] = [0.5, 2.0, 4.0];
 /// Arms beside `rudder` that are simulated in changed clusters: the fastest as things are.
 const OTHERS: usize = 4;
-/// Clusters of more nodes share links more coarsely, every so often.
-const EXACT_NODES_MAX: usize = 64;
-const QUANTUM_NS: u64 = 500_000;
 
 /// Simulates, compares, and says what it means.
 pub fn advise(
@@ -35,25 +32,14 @@ pub fn advise(
     stop: &Stop,
 ) -> Result<Advice, AdviseError> {
     let stage = Stage::new(cluster, dataset, question, stop)?;
-    let (mut arms, bound, links) = stage.as_things_are()?;
+    let AsThingsAre { mut arms, bound, oracle, links } = stage.as_things_are()?;
     arms.sort_by(|a, b| b.minibatches_per_s.total_cmp(&a.minibatches_per_s));
     let mut finalists = vec![Arm::Rudder];
     finalists.extend(arms.iter().map(|outcome| outcome.arm).filter(|&arm| arm != Arm::Rudder).take(OTHERS));
     finalists.retain(|arm| question.arms.contains(arm));
     let changed = stage.changed(&finalists, arms.first().map(|outcome| outcome.arm))?;
     stage.bar.finish_and_clear();
-    Ok(stage.advice(arms, bound, &links, changed))
-}
-
-/// One change to the cluster as it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum WhatIf {
-    AsIs,
-    /// Of each compute node's remote bytes.
-    Cache(f64),
-    /// Of every link's.
-    Bandwidth(f64),
-    TwiceTheWindow,
+    Ok(stage.advice(arms, (bound, oracle), &links, &changed))
 }
 
 /// What was simulated beside the cluster as it is.
@@ -66,6 +52,16 @@ struct Changed {
 struct Answer {
     outcome: Option<Outcome>,
     bound: Option<Reference>,
+    links: Vec<LinkUse>,
+    run: Run,
+}
+
+/// The cluster as it is.
+struct AsThingsAre {
+    arms: Vec<Outcome>,
+    bound: Reference,
+    oracle: Option<Reference>,
+    /// With the fastest arm.
     links: Vec<LinkUse>,
 }
 
@@ -81,9 +77,7 @@ impl Changed {
 }
 
 struct Stage<'a> {
-    cluster: &'a Cluster,
-    placed: &'a rudder_topology::Dataset,
-    dataset: &'a Dataset,
+    ground: Ground<'a>,
     question: &'a Question,
     stop: &'a Stop,
     load: Load,
@@ -99,7 +93,7 @@ impl<'a> Stage<'a> {
         question: &'a Question,
         stop: &'a Stop,
     ) -> Result<Stage<'a>, AdviseError> {
-        let placed = placed(cluster, dataset)?;
+        let ground = Ground::new(cluster, dataset)?;
         if question.arms.is_empty() {
             return Err(AdviseError::NoArms);
         }
@@ -136,23 +130,25 @@ impl<'a> Stage<'a> {
         let bar = steps_bar(format!("{} arms", question.arms.len()), 0);
         bar.set_length(runs * u64::from(trainers) * world.minibatches);
         let workload = Workload::sample_world(&world, dataset);
-        Ok(Stage { cluster, placed, dataset, question, stop, load, epoch, workload, bar })
+        Ok(Stage { ground, question, stop, load, epoch, workload, bar })
     }
 
-    /// All arms and the bound; the links with the fastest arm.
-    fn as_things_are(&self) -> Result<(Vec<Outcome>, Reference, Vec<LinkUse>), AdviseError> {
+    fn as_things_are(&self) -> Result<AsThingsAre, AdviseError> {
         let pieces: Vec<_> = std::iter::once(None)
             .chain(self.question.arms.iter().copied().map(Some))
             .map(|arm| (WhatIf::AsIs, arm))
             .collect();
         let answers = self.simulate_all(&pieces)?;
-        let bound = answers.iter().find_map(|answer| answer.bound);
         let nothing = Reference { minibatches_per_s: 0.0, wait_share: 0.0, bytes_moved: 0 };
-        let outcomes: Vec<Outcome> = answers.iter().filter_map(|answer| answer.outcome.clone()).collect();
-        let best = fastest(&outcomes).cloned();
-        let of_best = answers.into_iter().find(|answer| answer.outcome.is_some() && answer.outcome == best);
+        let bound = answers.iter().find_map(|answer| answer.bound).unwrap_or(nothing);
+        let arms: Vec<Outcome> = answers.iter().filter_map(|answer| answer.outcome.clone()).collect();
+        let best = fastest(&arms).map(|outcome| outcome.arm);
+        let of_best = answers.into_iter().find(|answer| best.is_some() && answer.run.arm == best);
+        let spec = self.spec(WhatIf::AsIs, None).ok();
+        let oracle = of_best.as_ref().zip(spec);
+        let oracle = oracle.map(|(best, spec)| perfect(&spec, &best.run, &self.workload, &bound));
         let links = of_best.map(|answer| answer.links).unwrap_or_default();
-        Ok((outcomes, bound.unwrap_or(nothing), links))
+        Ok(AsThingsAre { arms, bound, oracle, links })
     }
 
     fn changed(&self, finalists: &[Arm], best: Option<Arm>) -> Result<Changed, AdviseError> {
@@ -199,70 +195,18 @@ impl<'a> Stage<'a> {
         let (run, links) =
             run_measured(&spec, arm, &self.workload, &mut on_step, Some(watch)).map_err(failed)?;
         let bound = if arm.is_none() { bound(&[&run]) } else { None };
-        Ok(Answer { outcome: Outcome::of(&run), bound, links })
+        Ok(Answer { outcome: Outcome::of(&run), bound, links, run })
     }
 
-    fn spec(&self, what: WhatIf, arm: Option<Arm>) -> Result<SimSpec, crate::sim::SimError> {
-        let book = self.dataset.book().clone();
-        let mut load = self.load.clone();
-        if what == WhatIf::TwiceTheWindow {
-            load.window = load.window.saturating_mul(2);
-        }
-        let mut spec = SimSpec::of_cluster(self.cluster, self.placed, book, load, self.question.seed)?;
-        spec.policy = policy(arm.unwrap_or(Arm::None), self.question.window);
-        if spec.nodes.len() > EXACT_NODES_MAX {
-            spec.sharing = Sharing::EqualShares { quantum_ns: QUANTUM_NS };
-        }
-        match what {
-            WhatIf::AsIs => {}
-            WhatIf::Cache(share) => {
-                for node in 0..spec.nodes.len() {
-                    let remote = self.remote_bytes(&spec, NodeId(node as u16));
-                    if let Some(compute) = &mut spec.nodes[node].compute {
-                        compute.cache = Bytes((remote as f64 * share) as u64).max(self.block_max());
-                    }
-                }
-            }
-            WhatIf::Bandwidth(factor) => scale(&mut spec, factor),
-            WhatIf::TwiceTheWindow => {
-                let credits = spec.load.window.saturating_add(2);
-                for compute in spec.nodes.iter_mut().filter_map(|node| node.compute.as_mut()) {
-                    compute.credits = compute.credits.max(credits);
-                }
-            }
-        }
-        Ok(spec)
-    }
-
-    fn tables(&self) -> impl Iterator<Item = TableId> {
-        (0..self.dataset.book().tables()).map(|table| TableId(table as u16))
-    }
-
-    /// Enough for a block of each table.
-    fn block_max(&self) -> Bytes {
-        let book = self.dataset.book();
-        let blocks = self.tables().map(|table| u64::from(book.block_bytes(table).unwrap_or(0)));
-        Bytes(blocks.max().unwrap_or(0) * book.tables() as u64)
-    }
-
-    /// What a compute node has to fetch from others.
-    fn remote_bytes(&self, spec: &SimSpec, node: NodeId) -> u64 {
-        let Some(compute) = &spec.nodes[node.index()].compute else { return 0 };
-        let remote =
-            |part: &PartId| compute.replicas.get(part.index()).is_some_and(|replicas| !replicas.is_empty());
-        let rows_of = |part: PartId| {
-            let tables = self.dataset.manifest().tables.iter().zip(self.tables());
-            tables.map(move |(table, id)| {
-                let rows = table.row_offsets[part.index() + 1] - table.row_offsets[part.index()];
-                rows * u64::from(self.dataset.book().row_bytes(id).unwrap_or(0))
-            })
-        };
-        (0..compute.replicas.len()).map(|part| PartId(part as u16)).filter(remote).flat_map(rows_of).sum()
-    }
-
-    fn advice(&self, arms: Vec<Outcome>, bound: Reference, links: &[LinkUse], changed: Changed) -> Advice {
+    fn advice(
+        &self,
+        arms: Vec<Outcome>,
+        (bound, oracle): (Reference, Option<Reference>),
+        links: &[LinkUse],
+        changed: &Changed,
+    ) -> Advice {
         let mut links: Vec<LinkFact> =
-            links.iter().filter(|link| link.bytes.0 > 0).map(|link| self.link(link)).collect();
+            links.iter().filter(|link| link.bytes.0 > 0).map(|link| self.ground.link(link)).collect();
         links.sort_by(|a, b| b.busy.total_cmp(&a.busy));
         let (facts, own_share) = self.facts();
         let mut cache: Vec<CacheCase> = CACHE_SHARES
@@ -313,11 +257,12 @@ impl<'a> Stage<'a> {
             with_twice_the_window: gain(window.as_slice()),
         };
         let mut advice = Advice {
-            dataset: self.dataset.manifest().name.to_string(),
-            topology: self.cluster.file.display().to_string(),
+            dataset: self.ground.dataset.manifest().name.to_string(),
+            topology: self.ground.cluster.file.display().to_string(),
             facts,
             arms,
             bound,
+            oracle,
             links,
             bottleneck: bottleneck(&evidence),
             cache,
@@ -331,6 +276,10 @@ impl<'a> Stage<'a> {
         advice
     }
 
+    fn spec(&self, what: WhatIf, arm: Option<Arm>) -> Result<SimSpec, SimError> {
+        self.ground.spec(what, arm, &self.load, self.question.seed)
+    }
+
     /// The least cache of a compute node.
     fn cache_bytes(&self, what: WhatIf) -> u64 {
         let spec = self.spec(what, None).ok();
@@ -340,13 +289,15 @@ impl<'a> Stage<'a> {
 
     /// The facts, and the cache's share of the remote bytes where that is least.
     fn facts(&self) -> (Facts, f64) {
-        let (question, book, manifest) = (self.question, self.dataset.book(), self.dataset.manifest());
+        let (question, book, manifest) =
+            (self.question, self.ground.dataset.book(), self.ground.dataset.manifest());
         let spec = self.spec(WhatIf::AsIs, None).ok();
         let of_nodes: Vec<(u64, u64, u32)> = spec
             .iter()
             .flat_map(|spec| {
-                spec.compute_nodes()
-                    .map(|(node, compute)| (compute.cache.0, self.remote_bytes(spec, node), compute.credits))
+                spec.compute_nodes().map(|(node, compute)| {
+                    (compute.cache.0, self.ground.remote_bytes(spec, node), compute.credits)
+                })
             })
             .collect();
         let share = of_nodes.iter().map(|&(cache, remote, _)| (cache as f64 / remote.max(1) as f64).min(1.0));
@@ -354,7 +305,7 @@ impl<'a> Stage<'a> {
         let announced = credits.saturating_sub(1);
         let facts = Facts {
             compute_nodes: of_nodes.len() as u32,
-            storage_nodes: self.cluster.nodes.iter().filter(|node| node.roles.storage).count() as u32,
+            storage_nodes: self.ground.cluster.nodes.iter().filter(|node| node.roles.storage).count() as u32,
             trainers_per_node: question.trainers_per_node,
             seeds: question.seeds,
             fanout: question.fanout.clone(),
@@ -376,85 +327,5 @@ impl<'a> Stage<'a> {
             announced_max: (announced < question.window).then_some(announced),
         };
         (facts, share.fold(1.0, f64::min))
-    }
-
-    fn link(&self, link: &LinkUse) -> LinkFact {
-        let name = |node: NodeId| {
-            let node = self.cluster.node(node);
-            let role = match (node.roles.storage, node.roles.compute) {
-                (true, false) => "storage node ",
-                (false, true) => "compute node ",
-                _ => "node ",
-            };
-            format!("{role}{}", node.name)
-        };
-        let name = match link.way {
-            Way::OutOf(node) => format!("the uplink of {}", name(node)),
-            Way::Into(node) => format!("the downlink of {}", name(node)),
-            Way::Between(from, to) => format!("the link from {} to {}", name(from), name(to)),
-        };
-        LinkFact { name, mbit_per_s: link.rate.0 as f64 * 8.0 / 1e6, busy: link.busy }
-    }
-}
-
-/// Where the topology places the dataset; everything that can be wrong between the two is found here.
-fn placed<'c>(cluster: &'c Cluster, dataset: &Dataset) -> Result<&'c rudder_topology::Dataset, AdviseError> {
-    let file = || cluster.file.clone();
-    let manifest = dataset.manifest();
-    if !cluster.nodes.iter().any(|node| node.compute.is_some()) {
-        return Err(AdviseError::NoCompute { file: file() });
-    }
-    let Some(placed) = cluster.dataset_named(&manifest.name) else {
-        let known: Vec<String> =
-            cluster.datasets.iter().map(|dataset| format!("`{}`", dataset.name)).collect();
-        let known = if known.is_empty() { "none at all".to_owned() } else { known.join(", ") };
-        return Err(AdviseError::UnknownDataset { file: file(), dataset: manifest.name.clone(), known });
-    };
-    let (found, parts) = (dataset.book().parts(), placed.replicas.len());
-    if found != parts {
-        return Err(AdviseError::Parts {
-            file: file(),
-            dataset: manifest.name.clone(),
-            found,
-            placed: parts,
-        });
-    }
-    Ok(placed)
-}
-
-/// Trainers' windows are what the user states, and so is that of the arm which has one of its own.
-fn policy(arm: Arm, window: u32) -> PolicySpec {
-    match arm {
-        Arm::FixedWindow => PolicySpec::FixedWindow { minibatches: window.max(1) },
-        arm => PolicySpec::named(arm.name()).unwrap_or(PolicySpec::None),
-    }
-}
-
-/// Every link carries `factor` times as much, and the product's own rate limiter lets that through.
-fn scale(spec: &mut SimSpec, factor: f64) {
-    let times = |rate: BytesPerSecond| BytesPerSecond((rate.0 as f64 * factor).max(1.0) as u64);
-    for node in &mut spec.nodes {
-        (node.up, node.down) = (times(node.up), times(node.down));
-        let replicas = node.compute.iter_mut().flat_map(|compute| compute.replicas.iter_mut().flatten());
-        replicas.for_each(|(_, cost)| cost.bandwidth = times(cost.bandwidth));
-    }
-    for event in &mut spec.events {
-        if let Change::Link { rate, .. } | Change::Interface { rate, .. } = &mut event.what {
-            *rate = times(*rate);
-        }
-    }
-    spec.limits.link_rate_max = spec.limits.link_rate_max.map(times);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_arm_has_its_policy() {
-        for arm in Arm::ALL {
-            assert_eq!(policy(arm, 5).name(), arm.name());
-        }
-        assert_eq!(policy(Arm::FixedWindow, 5), PolicySpec::FixedWindow { minibatches: 5 });
     }
 }

@@ -56,8 +56,10 @@ fn throughput(advice: &Advice) -> String {
         colour,
     };
     let arms = advice.arms.iter().map(|arm| bar(arm.arm.name(), arm.minibatches_per_s, colour(arm.arm)));
+    let oracle = advice.oracle.iter().map(|oracle| bar("oracle", oracle.minibatches_per_s, REFERENCE));
     let bound = std::iter::once(bar("bound", advice.bound.minibatches_per_s, REFERENCE));
-    bars("Throughput: minibatches per second of a trainer", &arms.chain(bound).collect::<Vec<_>>())
+    let all: Vec<Bar> = arms.chain(oracle).chain(bound).collect();
+    bars("Throughput: minibatches per second of a trainer", &all)
 }
 
 fn lines(arms: &[Arm], cases: &[&[Outcome]]) -> Vec<Line> {

@@ -27,7 +27,7 @@ pub struct Question {
 const ROWS: f64 = 3e6;
 /// Fewer say little, and more change little.
 const LEAST: u64 = 20;
-const MOST: u64 = 400;
+const MOST: u64 = 1000;
 /// Rows that are held in memory at most: 2 GB of them.
 const ROWS_MAX: f64 = 5e8;
 

@@ -86,6 +86,18 @@ pub(super) fn arms(advice: &Advice) -> Vec<Vec<String>> {
     };
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(advice.arms.iter().map(row));
+    if let Some(oracle) = advice.oracle {
+        let rate = oracle.minibatches_per_s;
+        let (waits, moved) = (percent(oracle.wait_share), Bytes(oracle.bytes_moved).to_string());
+        rows.push(vec![
+            "oracle".to_owned(),
+            format!("{rate:.2}"),
+            of_bound(rate),
+            waits,
+            String::new(),
+            moved,
+        ]);
+    }
     rows.push(vec!["bound".to_owned(), format!("{bound:.2}"), of_bound(bound)]);
     rows
 }

@@ -37,6 +37,7 @@ fn advice(arms: &[(Arm, f64)], cache: [f64; 3], bandwidth: [f64; 3], bottleneck:
         facts,
         arms,
         bound,
+        oracle: Some(Reference { minibatches_per_s: 9.0, wait_share: 0.1, bytes_moved: 1 }),
         links: vec![LinkFact { name: "the uplink of storage node s0".into(), mbit_per_s: 100.0, busy: 0.12 }],
         bottleneck,
         cache,
@@ -69,7 +70,7 @@ fn a_clear_winner_is_named_with_its_lead() {
         "rudder wins: 8.00 minibatches a second of a trainer; a trainer waits for data 20 % of its time, instead of 60 %",
         "(none, which is 0.50x as fast)",
         "1.25x the next best (lru_prefetch, 6.40)",
-        "With compute alone it would be 10.00: rudder reaches 80 % of that.",
+        "With compute alone it would be 10.00: rudder reaches 80 % of that, and perfect knowledge would reach 90 %.",
         "The bottleneck is the uplink of storage node s0: with rudder it is busy 97 % of the time.",
         "A cache of 100 % of the remote bytes (100.0 MiB a node) would bring 1.20x. 10 % of the remote bytes (10.0 MiB a node) would leave 0.80x.",
         "Twice the bandwidth would bring 1.20x, four times 1.25x; half of it would leave 0.50x.",
@@ -165,7 +166,7 @@ fn text_and_page_show_arms_and_cases() {
     advice.words = words(&advice);
     let text = table::render(&advice);
     let page = page::render(&advice);
-    for part in ["rudder", "lru", "25 %", "yours", "x4"] {
+    for part in ["rudder", "lru", "oracle", "25 %", "yours", "x4"] {
         assert!(text.contains(part), "{part}\nin\n{text}");
         assert!(page.contains(part), "{part}");
     }

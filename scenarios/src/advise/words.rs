@@ -79,11 +79,15 @@ fn rudders_place(advice: &Advice, best: &Outcome) -> Option<String> {
 fn room_above(advice: &Advice, best: &Outcome) -> Option<String> {
     let bound = advice.bound.minibatches_per_s;
     let reduce = if advice.facts.allreduce_bytes > 0 { "compute and all-reduce" } else { "compute" };
+    let oracle = advice.oracle.map_or(String::new(), |oracle| {
+        format!(", and perfect knowledge would reach {}", percent(oracle.minibatches_per_s / bound.max(1e-9)))
+    });
     (bound > 0.0).then(|| {
         format!(
-            "With {reduce} alone it would be {bound:.2}: {} reaches {} of that.",
+            "With {reduce} alone it would be {bound:.2}: {} reaches {} of that{}.",
             best.arm.name(),
-            percent(best.minibatches_per_s / bound)
+            percent(best.minibatches_per_s / bound),
+            oracle
         )
     })
 }

@@ -28,7 +28,7 @@ pub fn interleaving(run: &Run, compute_nodes: usize) -> Interleaving {
         .collect()
 }
 
-/// What limits even perfect knowledge.
+/// What limits even perfect knowledge in a cluster whose links are all alike.
 #[derive(Clone, Debug)]
 pub struct OracleLimits {
     /// Slots of each compute node's cache.
@@ -44,41 +44,91 @@ pub struct OracleLimits {
     pub storage_nodes: usize,
 }
 
-/// Perfect overlap: everything is fetched as early as a link lets it through, and no minibatch ends before its rows
-/// have come. So the run takes as long as, for the worst minibatch k of the worst link, the bytes up to k need at the
-/// link's rate and the steps after k need without data; never less than compute alone or a link alone.
-///
 /// `wanted[node]` are the blocks and rows of that compute node's minibatches in order. Part p lies on storage node
 /// `p % storage_nodes`.
 #[must_use]
 pub fn oracle(wanted: &[Vec<Vec<BlockRows>>], book: &PartitionBook, limits: &OracleLimits) -> Reference {
-    let steps = limits.steps as usize;
     let storage_nodes = limits.storage_nodes.max(1);
-    // Bytes of each step on each link: out of storage nodes, then into compute nodes.
-    let mut links = vec![vec![0_u64; steps]; storage_nodes + wanted.len()];
+    let link = |gradients| OracleLink { rate: limits.link, gradients };
+    let mut links = vec![link(Bytes(0)); storage_nodes];
+    links.resize(storage_nodes + wanted.len(), link(limits.allreduce_bytes_in));
+    let routes_of = |node: usize| {
+        (0..book.parts()).map(|part| Some(vec![part % storage_nodes, storage_nodes + node])).collect()
+    };
+    let nodes: Vec<OracleNode<'_>> = wanted
+        .iter()
+        .enumerate()
+        .map(|(node, wanted)| OracleNode { wanted, slots: limits.slots, routes: routes_of(node) })
+        .collect();
+    oracle_over(&nodes, book, &links, limits.steps, limits.bound_step)
+}
+
+/// A link, one way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OracleLink {
+    /// Of payload.
+    pub rate: BytesPerSecond,
+    /// Bytes of gradient traffic on it in one step.
+    pub gradients: Bytes,
+}
+
+/// What a compute node asks for.
+#[derive(Clone, Debug)]
+pub struct OracleNode<'w> {
+    /// Blocks and rows of its minibatches in order.
+    pub wanted: &'w [Vec<BlockRows>],
+    /// Of its cache.
+    pub slots: usize,
+    /// By part: the links that its rows pass. `None`: the part lies on the node's own machine.
+    pub routes: Vec<Option<Vec<usize>>>,
+}
+
+/// Perfect overlap: everything is fetched as early as a link lets it through, and no minibatch ends before its rows
+/// have come. So the run takes as long as, for the worst minibatch k of the worst link, the bytes up to k need at the
+/// link's rate and the steps after k need without data; never less than compute alone or a link alone.
+///
+/// `steps`: minibatches of one trainer; `bound_step`: one without data.
+#[must_use]
+pub fn oracle_over(
+    nodes: &[OracleNode<'_>],
+    book: &PartitionBook,
+    links: &[OracleLink],
+    steps: u64,
+    bound_step: Duration,
+) -> Reference {
+    let steps_at_most = (steps as usize).max(1);
+    let mut bytes_of_steps = vec![vec![0_u64; steps_at_most]; links.len()];
     let mut bytes_moved = 0;
-    for (node, wanted) in wanted.iter().enumerate() {
-        let per_step = wanted.len().div_ceil(steps.max(1)).max(1);
-        for (at, fetched) in belady(wanted, limits.slots).iter().enumerate() {
-            let step = (at / per_step).min(steps.saturating_sub(1));
-            for rows in fetched {
-                let Some(place) = book.block(rows.block) else { continue };
-                let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-                links[place.part.index() % storage_nodes][step] += bytes;
-                links[storage_nodes + node][step] += bytes;
+    for node in nodes {
+        let route = |rows: &BlockRows| {
+            let place = book.block(rows.block)?;
+            let route = node.routes.get(place.part.index())?.as_ref()?;
+            Some((route, u64::from(rows.rows()) * u64::from(place.row_bytes)))
+        };
+        let remote = |minibatch: &Vec<BlockRows>| {
+            minibatch.iter().filter(|rows| route(rows).is_some()).copied().collect::<Vec<_>>()
+        };
+        let wanted: Vec<Vec<BlockRows>> = node.wanted.iter().map(remote).collect();
+        let per_step = wanted.len().div_ceil(steps_at_most).max(1);
+        for (at, fetched) in belady(&wanted, node.slots).iter().enumerate() {
+            let step = (at / per_step).min(steps_at_most - 1);
+            for (route, bytes) in fetched.iter().filter_map(route) {
+                for &link in route {
+                    bytes_of_steps[link][step] += bytes;
+                }
                 bytes_moved += bytes;
             }
         }
     }
-    let bound_step_s = limits.bound_step.as_secs_f64();
-    let bound_s = bound_step_s * limits.steps as f64;
-    let times = links.iter().enumerate().map(|(link, bytes)| {
-        let gradients = if link < storage_nodes { Bytes(0) } else { limits.allreduce_bytes_in };
-        link_time_s(bytes, gradients, limits.link, bound_step_s)
-    });
+    let bound_step_s = bound_step.as_secs_f64();
+    let bound_s = bound_step_s * steps as f64;
+    let times = links
+        .iter()
+        .zip(&bytes_of_steps)
+        .map(|(link, bytes)| link_time_s(bytes, link.gradients, link.rate, bound_step_s));
     let total_s = times.fold(bound_s, f64::max).max(1e-9);
     Reference {
-        minibatches_per_s: limits.steps as f64 / total_s,
+        minibatches_per_s: steps as f64 / total_s,
         wait_share: (total_s - bound_s) / total_s,
         bytes_moved,
     }
@@ -149,6 +199,10 @@ mod tests {
         assert!((fast.minibatches_per_s - 2.0 / 2.16).abs() < 1e-9, "{fast:?}");
         let busy = oracle(&wanted, &book, &limits(30, 38));
         assert!((busy.minibatches_per_s - 2.0).abs() < 1e-9, "{busy:?}");
+        // The node has part 0 itself: blocks 0 and 1 are no traffic and take no room.
+        let own = OracleNode { wanted: &wanted[0], slots: 1, routes: vec![None, Some(vec![0])] };
+        let link = OracleLink { rate: BytesPerSecond(100), gradients: Bytes(0) };
+        assert_eq!(oracle_over(&[own], &book, &[link], 2, Duration::from_millis(30)).bytes_moved, 8);
         let nothing = oracle(&[vec![]], &book, &limits(30, 0));
         assert_eq!((nothing.wait_share, nothing.bytes_moved), (0.0, 0));
     }
