@@ -46,7 +46,7 @@ parts = 2
 placement = "round_robin"
 
 [default_link]
-bandwidth = "20Mbit/s"
+bandwidth = "4Mbit/s"
 
 [limits]
 link_in_flight_bytes = "64KiB"
@@ -127,7 +127,7 @@ fn advice_is_the_same_for_the_same_seed_and_says_all_that_it_promises() {
     assert_eq!(cache.len(), 6);
     assert!(cache.iter().all(|case| rate(case) <= bound * 1.001), "{cache:?}");
     let busy = advice["links"][0]["busy"].as_f64().expect("a number");
-    assert!((0.0..=1.0).contains(&busy) && busy > 0.3, "20 Mbit/s are little: {busy}");
+    assert!((0.0..=1.0).contains(&busy) && busy > 0.3, "4 Mbit/s are little: {busy}");
 }
 
 #[test]
