@@ -6,7 +6,7 @@ use clap::Args;
 use rudder_client::dataset::Dataset;
 use rudder_scenarios::advise::{AdviseError, Question, advise, page, table};
 use rudder_scenarios::stop::Stop;
-use rudder_topology::{Bytes, Nanos};
+use rudder_topology::{Bytes, Fanout, Nanos};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -96,8 +96,8 @@ fn question(arguments: &AdviseArguments) -> Result<Question, Failure> {
     if !(compute_ms.is_finite() && (0.001..=3_600_000.0).contains(&compute_ms)) {
         return Err(bad_input("--compute-ms is a time from 0.001 ms to an hour (3600000)"));
     }
-    if arguments.fanout.len() > 8 {
-        return Err(bad_input("--fanout has at most 8 hops"));
+    if arguments.fanout.len() > Fanout::HOPS_MAX {
+        return Err(bad_input(format!("--fanout has at most {} hops", Fanout::HOPS_MAX)));
     }
     let allreduce: Bytes =
         arguments.allreduce.parse().map_err(|error| bad_input(format!("--allreduce: {error}")))?;

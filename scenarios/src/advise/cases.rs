@@ -93,7 +93,7 @@ impl<'a> Stage<'a> {
         question: &'a Question,
         stop: &'a Stop,
     ) -> Result<Stage<'a>, AdviseError> {
-        let ground = Ground::new(cluster, dataset)?;
+        let mut ground = Ground::new(cluster, dataset, question)?;
         if question.arms.is_empty() {
             return Err(AdviseError::NoArms);
         }
@@ -124,6 +124,7 @@ impl<'a> Stage<'a> {
             variation: Variation::default(),
             allreduce: question.allreduce,
         };
+        ground.study(&question.arms, &load, question.seed);
         let finalists = question.arms.len().min(OTHERS + 1);
         let changes = CACHE_SHARES.len() * finalists + BANDWIDTH_FACTORS.len() * (finalists + 1) + 1;
         let runs = (question.arms.len() + 1 + changes) as u64;

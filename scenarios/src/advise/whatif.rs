@@ -1,10 +1,16 @@
 //! The cluster of the topology as it is, and with something changed.
 
-use super::{AdviseError, LinkFact};
+use super::{AdviseError, LinkFact, Question};
 use crate::arm::Arm;
+use crate::parallel::in_parallel;
+use crate::sim::scenario::prior_of;
 use crate::sim::{Change, LinkUse, Load, Sharing, SimError, SimSpec, Way};
 use rudder_client::dataset::Dataset;
-use rudder_topology::{Bytes, BytesPerSecond, Cluster, NodeId, PartId, PolicySpec, TableId};
+use rudder_topology::{
+    Bytes, BytesPerSecond, Cluster, Fanout, NodeId, PartId, PolicySpec, Sampling, TableId, WindowStaticSpec,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Clusters of more nodes share links more coarsely, every so often.
 const EXACT_NODES_MAX: usize = 64;
@@ -26,23 +32,36 @@ pub(super) struct Ground<'a> {
     pub cluster: &'a Cluster,
     pub dataset: &'a Dataset,
     placed: &'a rudder_topology::Dataset,
+    sampling: Option<Sampling>,
+    /// By block: what policies know of the graph before training.
+    priors: BTreeMap<Arm, Arc<[f32]>>,
 }
 
 impl<'a> Ground<'a> {
     /// Whatever can be wrong between the two is found here.
-    pub fn new(cluster: &'a Cluster, dataset: &'a Dataset) -> Result<Self, AdviseError> {
-        Ok(Ground { cluster, dataset, placed: placed(cluster, dataset)? })
+    pub fn new(cluster: &'a Cluster, dataset: &'a Dataset, question: &Question) -> Result<Self, AdviseError> {
+        let placed = placed(cluster, dataset)?;
+        let sampling = Fanout::new(&question.fanout).map(|fanout| Sampling { seeds: question.seeds, fanout });
+        Ok(Ground { cluster, dataset, placed, sampling, priors: BTreeMap::new() })
+    }
+
+    /// Looks at the graph for the arms that have to know it; some take an epoch of sampling.
+    pub fn study(&mut self, arms: &[Arm], load: &Load, seed: u64) {
+        let prior = |&arm: &Arm| {
+            let spec = self.spec(WhatIf::AsIs, Some(arm), load, seed).ok()?;
+            Some((arm, prior_of(&spec, self.dataset)?))
+        };
+        self.priors = in_parallel(arms, prior).into_iter().flatten().collect();
     }
 
     /// The cluster with the change, under the arm.
     pub fn spec(&self, what: WhatIf, arm: Option<Arm>, load: &Load, seed: u64) -> Result<SimSpec, SimError> {
         let book = self.dataset.book().clone();
-        let (mut load, window) = (load.clone(), load.window);
+        let mut load = load.clone();
         if what == WhatIf::TwiceTheWindow {
             load.window = load.window.saturating_mul(2);
         }
         let mut spec = SimSpec::of_cluster(self.cluster, self.placed, book, load, seed)?;
-        spec.policy = policy(arm.unwrap_or(Arm::None), window);
         if spec.nodes.len() > EXACT_NODES_MAX {
             spec.sharing = Sharing::EqualShares { quantum_ns: QUANTUM_NS };
         }
@@ -64,6 +83,10 @@ impl<'a> Ground<'a> {
                 }
             }
         }
+        let credits = spec.compute_nodes().map(|(_, compute)| compute.credits).min().unwrap_or(1);
+        let announced = spec.load.window.min(credits.saturating_sub(1));
+        spec.policy = policy(arm.unwrap_or(Arm::None), announced, self.sampling);
+        spec.prior = arm.and_then(|arm| self.priors.get(&arm).cloned());
         Ok(spec)
     }
 
@@ -137,11 +160,19 @@ fn placed<'c>(cluster: &'c Cluster, dataset: &Dataset) -> Result<&'c rudder_topo
     Ok(placed)
 }
 
-/// Trainers' windows are what the user states, and so is that of the arm which has one of its own.
-fn policy(arm: Arm, window: u32) -> PolicySpec {
-    match arm {
-        Arm::FixedWindow => PolicySpec::FixedWindow { minibatches: window.max(1) },
-        arm => PolicySpec::named(arm.name()).unwrap_or(PolicySpec::None),
+/// The arm's policy: it looks as far ahead as trainers announce, and knows how they sample where it has to.
+fn policy(arm: Arm, announced: u32, sampling: Option<Sampling>) -> PolicySpec {
+    let announced = announced.max(1);
+    match (PolicySpec::named(arm.name()).unwrap_or(PolicySpec::None), sampling) {
+        (PolicySpec::FixedWindow { .. }, _) => PolicySpec::FixedWindow { minibatches: announced },
+        (PolicySpec::BeladySuperbatch { .. }, _) => PolicySpec::BeladySuperbatch { minibatches: announced },
+        (PolicySpec::WindowStatic(published), _) => {
+            PolicySpec::WindowStatic(WindowStaticSpec { minibatches: (announced / 2).max(1), ..published })
+        }
+        // One epoch sampled beforehand, as GNNLab found enough.
+        (PolicySpec::Presc { .. }, Some(sampling)) => PolicySpec::Presc { epochs: 1, sampling },
+        (PolicySpec::Vip { .. }, Some(sampling)) => PolicySpec::Vip { sampling },
+        (published, _) => published,
     }
 }
 
@@ -168,8 +199,10 @@ mod tests {
     #[test]
     fn every_arm_has_its_policy() {
         for arm in Arm::ALL {
-            assert_eq!(policy(arm, 5).name(), arm.name());
+            assert_eq!(policy(arm, 5, None).name(), arm.name());
         }
-        assert_eq!(policy(Arm::FixedWindow, 5), PolicySpec::FixedWindow { minibatches: 5 });
+        assert_eq!(policy(Arm::FixedWindow, 5, None), PolicySpec::FixedWindow { minibatches: 5 });
+        let sampling = Sampling { seeds: 7, fanout: Fanout::new(&[3]).unwrap() };
+        assert_eq!(policy(Arm::Vip, 5, Some(sampling)), PolicySpec::Vip { sampling });
     }
 }

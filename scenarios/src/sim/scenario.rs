@@ -62,9 +62,12 @@ pub fn spec(
     Ok(spec)
 }
 
-/// Where the policy needs a prior: from the dataset's graph. In these clusters nothing is co-located.
-fn prior_of(spec: &SimSpec, dataset: &Dataset) -> Option<Arc<[f32]>> {
-    let remote = vec![true; dataset.book().parts()];
+/// Where the policy needs a prior: from the dataset's graph.
+pub(crate) fn prior_of(spec: &SimSpec, dataset: &Dataset) -> Option<Arc<[f32]>> {
+    let fetched = |part: usize| {
+        spec.compute_nodes().any(|(_, compute)| compute.replicas.get(part).is_some_and(|all| !all.is_empty()))
+    };
+    let remote: Vec<bool> = (0..dataset.book().parts()).map(fetched).collect();
     let train_ids = dataset.split(Split::Train).unwrap_or_default();
     prior::of(spec.policy, dataset.first_csc()?, dataset.book(), train_ids, &remote)
 }

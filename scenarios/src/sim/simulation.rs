@@ -446,7 +446,8 @@ impl<'a> Simulation<'a> {
     /// How busy every link was, over all of the time so far.
     pub(super) fn link_uses(&self) -> Vec<LinkUse> {
         let nodes = (0..self.spec.nodes.len()).map(|node| NodeId(node as u16));
-        let interfaces = nodes.flat_map(|node| [(Way::OutOf(node), up(node)), (Way::Into(node), down(node))]);
+        let interfaces = nodes
+            .flat_map(|node| [(Way::OutOf(node), fabric::up(node)), (Way::Into(node), fabric::down(node))]);
         let pairs = self.pairs.iter().map(|(&(from, to), &link)| (Way::Between(from, to), link));
         let used = |(way, link)| {
             let (bytes, rate) = self.network.carried(link);

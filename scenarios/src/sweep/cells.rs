@@ -8,7 +8,7 @@ use crate::record::{Outcome, Run};
 use crate::report::bound;
 use crate::run::dataset::{Import, PrepareError, prepare};
 use crate::run::{TABLE, block, cache, oracle_row};
-use crate::sim::scenario::{SimulatedError, spec};
+use crate::sim::scenario::{SimulatedError, prior_of, spec};
 use crate::sim::{Costs, UntilStopped, run_watched};
 use crate::stop::Stop;
 use crate::sweep::{Cell, Sweep};
@@ -16,7 +16,12 @@ use crate::workload::Workload;
 use indicatif::ProgressBar;
 use rudder_client::dataset::Dataset;
 use rudder_topology::BytesPerSecond;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// By block: what a policy knows of the graph before training.
+type Prior = Arc<[f32]>;
 
 /// What to sweep over.
 #[derive(Clone, Debug)]
@@ -79,7 +84,7 @@ fn on_graphs(scenario: &Scenario, graphs: &[String]) -> Vec<Scenario> {
     }
     let (parts, rows_per_block) = match scenario.dataset {
         DatasetSource::Import { parts, rows_per_block, .. } => (parts, rows_per_block),
-        DatasetSource::Directory(_) => (scenario.cluster.storage_nodes, None),
+        DatasetSource::Directory(_) | DatasetSource::Statistics(_) => (scenario.cluster.storage_nodes, None),
     };
     let on = |graph: &String| {
         let directory = Path::new(graph);
@@ -115,7 +120,10 @@ impl Group<'_> {
         let arms = || std::iter::once(None).chain(self.options.arms.iter().copied().map(Some));
         let pieces: Vec<(f64, Option<Arm>)> =
             shares.iter().flat_map(|&share| arms().map(move |arm| (share, arm))).collect();
-        let runs = in_parallel(&pieces, |&(share, arm)| self.run(workload, share, arm));
+        // The same for every cache, and some take an epoch of sampling.
+        let priors = in_parallel(&self.options.arms, |&arm| Some((arm, self.prior(arm)?)));
+        let priors: BTreeMap<Arm, Prior> = priors.into_iter().flatten().collect();
+        let runs = in_parallel(&pieces, |&(share, arm)| self.run(workload, share, arm, &priors));
         if self.stop.is_raised() {
             return Err(SweepError::Stopped);
         }
@@ -147,10 +155,23 @@ impl Group<'_> {
         scenario
     }
 
-    fn run(&self, workload: &Workload, share: f64, arm: Option<Arm>) -> Result<Run, SimulatedError> {
+    fn prior(&self, arm: Arm) -> Option<Prior> {
+        let book = self.dataset.book();
+        let spec = spec(self.scenario, book, arm, cache(self.scenario, book)).ok()?;
+        prior_of(&spec, self.dataset)
+    }
+
+    fn run(
+        &self,
+        workload: &Workload,
+        share: f64,
+        arm: Option<Arm>,
+        priors: &BTreeMap<Arm, Prior>,
+    ) -> Result<Run, SimulatedError> {
         let scenario = self.with_share(share);
         let cache = cache(&scenario, self.dataset.book());
-        let spec = spec(&scenario, self.dataset, arm.unwrap_or(Arm::None), cache)?;
+        let mut spec = spec(&scenario, self.dataset.book(), arm.unwrap_or(Arm::None), cache)?;
+        spec.prior = arm.and_then(|arm| priors.get(&arm).cloned());
         let mut on_step = |_: &_| self.bar.inc(1);
         run_watched(&spec, arm, workload, &mut on_step, Some(&mut UntilStopped(self.stop)))
             .map_err(|source| SimulatedError::Arm { arm: arm.map_or("bound", Arm::name), source })

@@ -118,10 +118,10 @@ impl Simulation<'_> {
     }
 }
 
-fn up(node: NodeId) -> LinkIndex {
+pub(super) fn up(node: NodeId) -> LinkIndex {
     LinkIndex(2 * u32::from(node.0))
 }
 
-fn down(node: NodeId) -> LinkIndex {
+pub(super) fn down(node: NodeId) -> LinkIndex {
     LinkIndex(2 * u32::from(node.0) + 1)
 }
