@@ -123,6 +123,7 @@ impl<'a> Stage<'a> {
             compute: question.compute,
             variation: Variation::default(),
             allreduce: question.allreduce,
+            replay: false,
         };
         ground.study(&question.arms, &load, question.seed);
         let finalists = question.arms.len().min(OTHERS + 1);
