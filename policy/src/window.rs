@@ -79,7 +79,7 @@ pub struct Entry {
     /// Distinct blocks of remote parts with the rows wanted, ascending.
     pub blocks: Arc<[BlockRows]>,
     pub segments: Vec<Segment>,
-    /// Of a reserved minibatch: blocks of which some wanted row is not resident.
+    /// Blocks of which some wanted row is not resident.
     pub missing: u32,
     pub(crate) tables: Vec<(TableId, Vec<RowPlace>)>,
     serial: u32,
@@ -240,8 +240,8 @@ impl Window {
         self.uses.of(block).filter_map(|index| self.id_of(index))
     }
 
-    /// Rows of a block that minibatches pin arrived: those that lack nothing then are added to `complete`. `single`:
-    /// blocks have one row.
+    /// Rows of a block arrived: the minibatches that lack nothing then are added to `complete`. `single`: blocks have
+    /// one row.
     pub(crate) fn note_arrived(
         &mut self,
         block: BlockId,
@@ -252,17 +252,23 @@ impl Window {
     ) {
         for index in self.uses.of(block) {
             let Some(entry) = self.entries[index as usize].as_mut() else { continue };
-            if entry.phase != Phase::Reserved {
-                continue;
-            }
-            // A block of one row is wanted whole: no need to look.
-            let wanted = || entry.position(block).map_or(0, |at| entry.blocks[at].mask);
-            let mask = if single { 1 } else { wanted() };
+            let mask = entry.wanted(block, single);
             if mask & !before != 0 && mask & !now == 0 {
                 entry.missing -= 1;
                 if entry.missing == 0 {
                     complete.push(EntryId { index, serial: entry.serial });
                 }
+            }
+        }
+    }
+
+    /// A block whose rows `valid` were resident was evicted.
+    #[inline]
+    pub(crate) fn note_evicted(&mut self, block: BlockId, valid: u64, single: bool) {
+        for index in self.uses.of(block) {
+            let Some(entry) = self.entries[index as usize].as_mut() else { continue };
+            if entry.wanted(block, single) & !valid == 0 {
+                entry.missing += 1;
             }
         }
     }
@@ -437,6 +443,11 @@ impl Entry {
             tables,
             serial: 0,
         }
+    }
+
+    /// Rows that it wants of a block that it uses; of a block of one row it is that one, without a search.
+    fn wanted(&self, block: BlockId, single: bool) -> u64 {
+        if single { 1 } else { self.position(block).map_or(0, |at| self.blocks[at].mask) }
     }
 
     /// Index of a block into `blocks`.

@@ -82,6 +82,8 @@ impl Engine {
         let Layout { blocks, segments, tables } = layout;
         let mut entry = Entry::new(trainer, minibatch, blocks, segments, tables);
         entry.phase = phase;
+        let absent = |rows: &&rudder_graph::BlockRows| rows.mask & !self.facts.cache.valid(rows.block) != 0;
+        entry.missing = entry.blocks.iter().filter(absent).count() as u32;
         self.facts.window.push(entry)
     }
 

@@ -114,6 +114,7 @@ impl Engine {
         let mut admissions = validate::Admissions::new(fetch, &self.facts.view());
         let group = departing.group(fetch);
         let bytes_max = self.facts.links.transfer_max(fetch.node);
+        let single = self.facts.cache.has_single_rows();
         let mut all_bytes = 0;
         for &admission in &fetch.admissions {
             let row_bytes = match admissions.judge(admission, fetch.node, &self.facts.view()) {
@@ -125,6 +126,8 @@ impl Engine {
             };
             let Admission { rows: BlockRows { block, mask }, evict } = admission;
             if let Some(victim) = evict {
+                let valid = self.facts.cache.valid(victim);
+                self.facts.window.note_evicted(victim, valid, single);
                 let unused = self.facts.cache.replace(victim, block);
                 self.statistics.prefetched_wasted += u64::from(unused.count_ones());
                 self.statistics.evictions += 1;
@@ -162,16 +165,19 @@ impl Engine {
         }
         let Some(entry) = self.facts.window.entry_mut(id) else { return };
         entry.phase = Phase::Reserved;
-        entry.missing = 0;
+        let mut lacking = 0;
         for segment in &entry.segments {
             let blocks = &entry.blocks[segment.start as usize..segment.end as usize];
-            entry.missing += self.facts.cache.pin_all(blocks, segment.table);
+            lacking += self.facts.cache.pin_all(blocks, segment.table);
         }
+        debug_assert_eq!(lacking, entry.missing, "arrivals and evictions were all counted");
         self.ready_if_complete(id, commands);
     }
 
     /// The validator found the block evictable.
     fn evict(&mut self, block: BlockId) {
+        let (valid, single) = (self.facts.cache.valid(block), self.facts.cache.has_single_rows());
+        self.facts.window.note_evicted(block, valid, single);
         let unused = self.facts.cache.evict(block);
         self.statistics.prefetched_wasted += u64::from(unused.count_ones());
         self.statistics.evictions += 1;

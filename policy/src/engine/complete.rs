@@ -66,9 +66,7 @@ impl Engine {
         let mut complete = vec![];
         for rows in &rows {
             let (before, now) = self.facts.cache.arrive(rows.block, rows.mask, prefetched);
-            if self.facts.cache.is_pinned(rows.block) {
-                self.facts.window.note_arrived(rows.block, before, now, single, &mut complete);
-            }
+            self.facts.window.note_arrived(rows.block, before, now, single, &mut complete);
         }
         for entry in complete {
             self.ready_if_complete(entry, &mut reaction.commands);
