@@ -70,6 +70,8 @@ pub struct Parameters {
     /// better victims will have been used for the last time before their turn. Raise it where a link's latency is more
     /// than two steps.
     pub near_minibatches: u32,
+    /// A block that no known minibatch uses is fetched if it will be used, before it goes again, with this chance.
+    pub likely_accuracy_min: f32,
     /// Memory for minibatches that are foreseen and not announced, all trainers of the node together.
     pub foreseen_bytes_max: u64,
 }
@@ -87,6 +89,7 @@ impl Default for Parameters {
             warm: vec![],
             half_life_minibatches: 128.0,
             near_minibatches: 3,
+            likely_accuracy_min: 0.76,
             foreseen_bytes_max: 64 << 20,
         }
     }
@@ -101,6 +104,8 @@ pub enum ParametersRefusal {
     HalfLife(f32),
     #[error("a horizon of {0} minibatches is above 1,024")]
     Horizon(u32),
+    #[error("a chance of {0} is not between 0 and 1")]
+    Chance(f32),
     #[error("a link's share of {0} % is not between {LINK_SHARE_MIN} and 100")]
     LinkShare(u8),
     #[error("{0} ranges of blocks to warm are more than {WARM_RANGES_MAX}")]
@@ -116,6 +121,9 @@ impl Parameters {
         if !(1.0..=1e6).contains(&next.half_life_minibatches) {
             return Err(ParametersRefusal::HalfLife(next.half_life_minibatches));
         }
+        if !(0.0..=1.0).contains(&next.likely_accuracy_min) {
+            return Err(ParametersRefusal::Chance(next.likely_accuracy_min));
+        }
         if let Some(&share) = next.link_shares.values().find(|&share| !(LINK_SHARE_MIN..=100).contains(share))
         {
             return Err(ParametersRefusal::LinkShare(share));
@@ -123,7 +131,8 @@ impl Parameters {
         if next.warm.len() > WARM_RANGES_MAX {
             return Err(ParametersRefusal::WarmRanges(next.warm.len()));
         }
-        let horizons = next.horizon_minibatches.iter().chain(next.job_horizons.values());
+        let near = [next.near_minibatches];
+        let horizons = next.horizon_minibatches.iter().chain(next.job_horizons.values()).chain(&near);
         match horizons.copied().find(|&horizon| horizon > 1024) {
             Some(horizon) => Err(ParametersRefusal::Horizon(horizon)),
             None => Ok(()),

@@ -78,7 +78,9 @@ impl World {
     /// `parts` parts on as many storage nodes, part 0 co-located if `local`; every part also on the next node.
     #[must_use]
     pub fn new(book: PartitionBook, cache_bytes: u64, policy: PolicySpec, local: &[u16]) -> Self {
-        let prior = (0..book.blocks()).map(|block| (block * 7919 % 13) as f32).collect();
+        // Rudder needs none, and with one it would guess.
+        let rank = |block: u32| if policy == PolicySpec::Rudder { 0 } else { block * 7919 % 13 };
+        let prior = (0..book.blocks()).map(|block| rank(block) as f32).collect();
         World::with_prior(book, cache_bytes, policy, local, prior)
     }
 

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 mod budget;
 mod ease;
 mod fetches;
+mod likely;
 mod marks;
 mod reserve;
 mod speculate;
@@ -22,6 +23,7 @@ mod warm;
 use budget::Budget;
 use ease::{Ease, Need};
 use fetches::Fetches;
+use likely::Likely;
 use marks::Marks;
 use warm::Warm;
 
@@ -59,6 +61,8 @@ pub(super) struct Arm<O> {
     gone_max: usize,
     /// Blocks to bring back, likeliest first.
     speculative: VecDeque<BlockId>,
+    /// What a prior makes worth fetching while nobody knows what is next.
+    likely: Likely,
     /// Blocks that a directive wants.
     warm: Warm,
 }
@@ -91,8 +95,15 @@ impl<O: Order> Arm<O> {
             gone: VecDeque::new(),
             gone_max,
             speculative: VecDeque::new(),
+            likely: Likely::default(),
             warm: Warm::default(),
         }
+    }
+
+    /// Fetches what the prior makes likely, while links are idle and nobody waits.
+    pub fn with_prior(mut self, prior: &[f32]) -> Self {
+        self.likely = Likely::new(prior);
+        self
     }
 
     fn note(&mut self, event: &Event, view: &View, steps: &mut Vec<Step>) {
@@ -122,6 +133,7 @@ impl<O: Order> Arm<O> {
     fn released(&mut self, id: EntryId, blocks: &[BlockRows], view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
         self.order.released(id, blocks, view);
+        self.likely.note_released();
         if !self.traits.keeps || self.traits.chooses {
             let stays = |block| self.traits.keeps && self.order.keeps(block);
             let going = blocks.iter().map(|rows| rows.block).filter(|&block| !stays(block)).collect();
@@ -246,7 +258,11 @@ impl<O: Order> Arm<O> {
                 return;
             }
         }
-        if self.traits.speculates && view.prefetching == Prefetching::On {
+        let on = view.prefetching == Prefetching::On;
+        if on && room_for_far && !candidates.iter().any(|candidate| candidate.class == Class::Demand) {
+            self.fetch_likely(&reserved, view, steps);
+        }
+        if self.traits.speculates && on {
             self.speculate(&reserved, view, steps);
         }
         if self.traits.chooses {
@@ -282,6 +298,7 @@ impl<O: Order> Arm<O> {
     /// A step of this plan evicts the block: from here on it counts as gone, though the facts do not show it yet.
     fn let_go(&mut self, victim: BlockId, view: &View) {
         self.marks.leaves(victim);
+        self.likely.note_evicted();
         self.budget.take_evictable(view.cache.table_of(victim), 1);
         self.rewind(victim, view);
         if self.traits.speculates {
@@ -403,6 +420,7 @@ impl<O: Order> Policy for Arm<O> {
 
     fn memory_bytes(&self) -> usize {
         self.order.memory_bytes()
+            + self.likely.memory_bytes()
             + self.marks.memory_bytes()
             + (self.gone.capacity() + self.speculative.capacity()) * size_of::<BlockId>()
     }

@@ -15,6 +15,8 @@ pub(crate) struct Frequency {
     rescales: u32,
     /// Blocks below were divided as often as `rescales` says, blocks from here on once less.
     rescaled: usize,
+    /// Minibatches recorded, decayed, and those that the prior stands for.
+    minibatches: f64,
 }
 
 /// Counts are divided by 2^64.
@@ -27,12 +29,32 @@ const STEP_BITS: u32 = 2;
 impl Frequency {
     pub fn new(blocks: u32) -> Self {
         let counts = vec![0.0; blocks as usize];
-        Frequency { rescaled: counts.len(), counts, weight: 1.0, rescales: 0 }
+        Frequency { rescaled: counts.len(), counts, weight: 1.0, rescales: 0, minibatches: 0.0 }
+    }
+
+    /// Starts with a prior, expected uses per minibatch of each block, that weighs as much as so many minibatches and
+    /// fades as they would: Gamma-Poisson shrinkage, see [`crate::predict::Shrunk`].
+    pub fn with_prior(blocks: u32, prior: &[f32], minibatches: f32) -> Self {
+        let mut frequency = Frequency::new(blocks);
+        for (count, uses) in frequency.counts.iter_mut().zip(prior) {
+            *count = uses.clamp(0.0, 1.0) * minibatches;
+        }
+        frequency.minibatches = f64::from(minibatches);
+        frequency
+    }
+
+    /// Expected uses per minibatch.
+    pub fn expected_uses(&self, block: BlockId) -> f32 {
+        if self.minibatches == 0.0 {
+            return 0.0;
+        }
+        (f64::from(self.score(block) - self.now()).exp2() / self.minibatches) as f32
     }
 
     /// One minibatch used these blocks.
     pub fn record(&mut self, blocks: &[BlockRows], half_life_minibatches: f32) {
         let half_life = f64::from(half_life_minibatches);
+        self.minibatches = self.minibatches * (-half_life.recip()).exp2() + 1.0;
         self.weight *= half_life.recip().exp2();
         if self.weight >= RESCALE {
             self.rescale(self.counts.len());

@@ -16,6 +16,9 @@ use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, TableId};
 use std::collections::VecDeque;
 
+/// Minibatches that a prior weighs as much as.
+const PRIOR_MINIBATCHES: f32 = 64.0;
+
 pub(super) struct NextUse {
     pool: Pool,
     tables: Vec<Table>,
@@ -118,7 +121,9 @@ impl Table {
 }
 
 impl NextUse {
-    pub fn new(geometry: &Geometry) -> Self {
+    /// `prior`: expected uses per minibatch of each block; empty where nothing is known.
+    pub fn new(geometry: &Geometry, prior: &[f32]) -> Self {
+        let weight = if prior.is_empty() { 0.0 } else { PRIOR_MINIBATCHES };
         let table = |_| Table { steps: Steps { first: 0, queues: VecDeque::new() }, entries: vec![] };
         NextUse {
             pool: Pool::new(),
@@ -126,7 +131,7 @@ impl NextUse {
             listed: BlockSet::new(geometry.blocks()),
             ranks: Ranks::default(),
             owners: Ranks::default(),
-            frequency: Frequency::new(geometry.blocks()),
+            frequency: Frequency::with_prior(geometry.blocks(), prior, weight),
         }
     }
 
@@ -270,6 +275,10 @@ impl Order for NextUse {
         for block in view.cache.resident() {
             self.list(block, view);
         }
+    }
+
+    fn expected_uses(&self, block: BlockId) -> f32 {
+        self.frequency.expected_uses(block)
     }
 
     fn likelihood(&self, block: BlockId) -> f32 {

@@ -69,6 +69,11 @@ pub(super) trait Order: Send {
     /// Starts anew from the facts, after a panic.
     fn rebuild(&mut self, view: &View);
 
+    /// Uses of a block that a minibatch is expected to make; 0 where the order keeps no account.
+    fn expected_uses(&self, _block: BlockId) -> f32 {
+        0.0
+    }
+
     /// How likely a block comes again, comparable between blocks only.
     fn likelihood(&self, _block: BlockId) -> f32 {
         f32::NEG_INFINITY

@@ -7,6 +7,7 @@ use rudder_graph::{BlockRows, Class, Csc, Dtype, Manifest, PartitionBook, TableS
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::ledger::Statistics;
 use rudder_policy::parameters::Parameters;
+use rudder_policy::predict::{PriorKind, Training, prior};
 use rudder_policy::replay::{Offer, Replay};
 use rudder_policy::step::{Command, Outcome, Reaction, TrainerId, Transfer};
 use rudder_topology::{
@@ -16,6 +17,7 @@ use rudder_topology::{
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 
 pub const TABLE: TableId = TableId(0);
 pub const ROW_BYTES: u64 = 512;
@@ -79,6 +81,21 @@ impl Graph {
         })
     }
 
+    /// Expected uses of each block by a minibatch, from graph and training set alone.
+    pub fn vip(&self, spec: &TraceSpec) -> Arc<[f32]> {
+        let (book, train_ids) = (self.book(), self.train_ids());
+        let training = Training {
+            graph: self.csc(),
+            book: &book,
+            table: TABLE,
+            train_ids: &train_ids,
+            fanout: &spec.fanout,
+            seeds_per_minibatch: spec.seeds,
+            seed: 0,
+        };
+        prior(PriorKind::Vip, &training)
+    }
+
     /// Three vertices of five, drawn.
     pub fn train_ids(&self) -> Vec<VertexId> {
         let key = rudder_graph::random::Key::new(7);
@@ -99,6 +116,7 @@ pub struct Setup {
     pub bandwidth: u64,
     pub compute_ns: u64,
     pub parameters: Parameters,
+    pub prior: Option<Arc<[f32]>>,
 }
 
 /// What came of it.
@@ -106,6 +124,8 @@ pub struct Setup {
 pub struct Ran {
     pub statistics: Statistics,
     pub wait_ns: u64,
+    /// Rows fetched while no announced minibatch was unreleased.
+    pub rows_guessed: u64,
 }
 
 impl Ran {
@@ -143,6 +163,7 @@ struct World<'g> {
     ready_until: u64,
     wanted_ns: Option<u64>,
     wait_ns: u64,
+    rows_guessed: u64,
 }
 
 /// Rows of each minibatch as blocks.
@@ -164,7 +185,7 @@ pub fn run(graph: &Graph, setup: &Setup) -> Ran {
         policy: setup.policy,
         credits: setup.window as u32 + 2,
         ready_ahead: 1,
-        prior: None,
+        prior: setup.prior.clone(),
     });
     let trace = || Trace::new(setup.spec.clone(), graph.csc(), graph.train_ids());
     let replay =
@@ -183,6 +204,7 @@ pub fn run(graph: &Graph, setup: &Setup) -> Ran {
         ready_until: 0,
         wanted_ns: None,
         wait_ns: 0,
+        rows_guessed: 0,
     };
     for node in 0..PARTS {
         let reaction = world.engine.link_up(NodeId(node), Generation(1), 0);
@@ -205,7 +227,7 @@ pub fn run(graph: &Graph, setup: &Setup) -> Ran {
         }
     }
     assert_eq!(world.current, setup.minibatches, "every minibatch is served");
-    Ran { statistics: world.engine.statistics(), wait_ns: world.wait_ns }
+    Ran { statistics: world.engine.statistics(), wait_ns: world.wait_ns, rows_guessed: world.rows_guessed }
 }
 
 impl World<'_> {
@@ -246,6 +268,10 @@ impl World<'_> {
         for command in self.engine.settle(reaction, self.now_ns) {
             match command {
                 Command::Fetch(transfer) => {
+                    if self.engine.view().window.queued(TRAINER) == 0 {
+                        self.rows_guessed +=
+                            transfer.items.iter().map(|item| u64::from(item.rows.rows())).sum::<u64>();
+                    }
                     let wire = &mut self.wires[transfer.node.index()];
                     let node = transfer.node.0;
                     wire.queues[usize::from(transfer.class == Class::Prefetch)].push_back(transfer);

@@ -19,6 +19,7 @@ fn setup(policy: PolicySpec, slots: u64) -> Setup {
         bandwidth: 2_500_000,
         compute_ns: 20_000_000,
         parameters: Parameters::default(),
+        prior: None,
     }
 }
 
@@ -45,7 +46,8 @@ fn a_replay_of_an_epoch_moves_little_more_than_perfect_knowledge() {
         assert!(wait.0 * 10 < wait.1, "links that could keep up do: {wait:?}");
         let statistics = replayed.statistics;
         assert_eq!(statistics.foreseen_confirmed, replay.minibatches);
-        assert_eq!((statistics.replay_alarms, statistics.rows_demand), (0, 0));
+        assert_eq!(statistics.replay_alarms, 0);
+        assert!(statistics.rows_demand * 100 <= moved, "{} rows were waited for", statistics.rows_demand);
         assert_eq!(run(&graph, &replay).statistics, statistics, "the same run twice");
     }
 }
@@ -69,4 +71,28 @@ fn arms_that_make_no_use_of_it_are_not_given_a_replay() {
     let replayed = run(&graph, &Setup { replay: true, ..lru.clone() });
     assert_eq!(replayed.statistics, run(&graph, &lru).statistics);
     assert_eq!(replayed.statistics.minibatches_foreseen, 0);
+}
+
+/// The cache and links of the scenario `bound_links`, every minibatch a surprise: what is fetched between minibatches
+/// is guessed from graph and training set.
+#[test]
+fn guesses_are_right_as_often_as_is_asked_and_save_waiting() {
+    let graph = Graph::shipped("debian");
+    let base = setup(PolicySpec::Rudder, graph.csc().vertices() / 20);
+    let base = Setup { minibatches: 70, ..base };
+    let guessing = run(&graph, &Setup { prior: Some(graph.vip(&base.spec)), ..base.clone() });
+    let known = guessing.statistics.rows_prefetched - guessing.rows_guessed;
+    let used = guessing.statistics.prefetched_used - known;
+    let accuracy = used as f64 / guessing.rows_guessed as f64;
+    assert!(guessing.rows_guessed > 500, "{guessing:?}");
+    assert!(accuracy >= 0.76, "{accuracy} of {} guessed rows were used", guessing.rows_guessed);
+    for policy in [PolicySpec::Lru, PolicySpec::Sieve, PolicySpec::S3Fifo, PolicySpec::LruPrefetch] {
+        let other = run(&graph, &Setup { policy, ..base.clone() });
+        assert!(other.wait_ns as f64 >= 1.1 * guessing.wait_ns as f64, "{policy}: {}", other.wait_ns);
+    }
+    // Without a prior there is no guess; who asks for more certainty gets fewer.
+    assert_eq!(run(&graph, &base).rows_guessed, 0);
+    let certain = Parameters { likely_accuracy_min: 0.999, ..Parameters::default() };
+    let fewer = Setup { prior: Some(graph.vip(&base.spec)), parameters: certain, ..base };
+    assert!(run(&graph, &fewer).rows_guessed < guessing.rows_guessed / 2);
 }

@@ -105,6 +105,12 @@ impl Budget {
         self.node_room == 0 || self.links.iter().all(|link| link.up.is_none() || link.room == 0)
     }
 
+    /// What the link would take for what is in flight and `bytes` more.
+    pub fn queue_ns(&self, link: usize, bytes: u64) -> u64 {
+        let link = &self.links[link];
+        link.bandwidth.time_for(Bytes(link.queue + bytes)).0
+    }
+
     pub fn links(&self) -> usize {
         self.links.len()
     }
