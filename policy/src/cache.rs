@@ -241,6 +241,23 @@ impl CacheIndex {
             + in_flight
     }
 
+    /// Brings what is known of these blocks near, as [`crate::window::Window::touch`] does.
+    #[inline]
+    pub(crate) fn touch(&self, blocks: impl Iterator<Item = u32>) {
+        let read = |block: u32| {
+            let at = block as usize;
+            self.slot_of.get(at).copied().unwrap_or(0) | u32::from(self.state.get(at).copied().unwrap_or(0))
+        };
+        std::hint::black_box(blocks.map(read).fold(0, |all, fact| all | fact));
+    }
+
+    /// Brings what is known of these blocks' states near.
+    #[inline]
+    pub(crate) fn touch_states(&self, blocks: impl Iterator<Item = u32>) {
+        let read = |block: u32| self.state.get(block as usize).copied().unwrap_or(0);
+        std::hint::black_box(blocks.map(read).fold(0, |all, fact| all | fact));
+    }
+
     /// Gives the block a free slot; `false` if none is free. A block that has one keeps it.
     #[inline]
     pub(crate) fn allocate(&mut self, block: BlockId) -> bool {

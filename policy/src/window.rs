@@ -234,6 +234,12 @@ impl Window {
         self.uses.of(block)
     }
 
+    /// Brings what is known of these blocks near.
+    #[inline]
+    pub(crate) fn touch(&self, blocks: impl Iterator<Item = u32>) {
+        self.uses.touch(blocks);
+    }
+
     /// The minibatches that use a block.
     #[inline]
     pub fn uses(&self, block: BlockId) -> impl Iterator<Item = EntryId> {

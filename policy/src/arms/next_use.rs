@@ -169,7 +169,13 @@ impl NextUse {
 
     /// The least likely block that nobody in the window needs.
     fn unlikely(&mut self, table: TableId, view: &View) -> Option<BlockId> {
-        while let Some((step, block)) = self.tables[table.index()].steps.pop(&mut self.pool) {
+        loop {
+            let steps = &mut self.tables[table.index()].steps;
+            let begun = steps.queues.front().map_or(&[][..], |queue| queue.begun(&self.pool));
+            view.cache.touch_states(begun.iter().copied());
+            view.window.touch(begun.iter().copied());
+            self.frequency.touch(begun.iter().copied());
+            let (step, block) = steps.pop(&mut self.pool)?;
             match self.home(block, view) {
                 Home::Step(now) if now <= step => {
                     let taken = self.take(block, view);
@@ -180,7 +186,13 @@ impl NextUse {
                 home => self.tables[table.index()].push(home, block, &self.owners, &mut self.pool),
             }
         }
-        None
+    }
+
+    /// Brings what is known of these blocks near.
+    #[inline]
+    fn touch(&self, blocks: &[u32], view: &View) {
+        view.window.touch(blocks.iter().copied());
+        self.frequency.touch(blocks.iter().copied());
     }
 
     /// A block of the minibatch that is used last, if later than `sooner_than`. `Err`: one that nobody needs any more
@@ -225,7 +237,9 @@ impl Order for NextUse {
                     Needed { by: None, once: Queue::new(), more: Queue::new() },
                 );
                 for queue in [&mut left.once, &mut left.more] {
-                    while let Some(block) = queue.pop(&mut self.pool) {
+                    loop {
+                        self.touch(queue.begun(&self.pool), view);
+                        let Some(block) = queue.pop(&mut self.pool) else { break };
                         let home = self.home(block, view);
                         self.tables[table].push(home, block, &self.owners, &mut self.pool);
                     }

@@ -80,6 +80,16 @@ impl Queue {
         chunk.filled += 1;
     }
 
+    /// The blocks that follow in the same piece of memory, each time that a new piece is begun: whoever pops them one by
+    /// one can first look all of them up at once.
+    #[inline]
+    pub fn begun<'p>(&self, pool: &'p Pool) -> &'p [u32] {
+        match pool.chunks.get(self.first as usize) {
+            Some(chunk) if self.taken == 0 => &chunk.blocks[..chunk.filled as usize],
+            _ => &[],
+        }
+    }
+
     #[inline]
     pub fn pop(&mut self, pool: &mut Pool) -> Option<BlockId> {
         let chunk = pool.chunks.get(self.first as usize)?;

@@ -52,6 +52,9 @@ impl Group {
     }
 }
 
+/// Admissions that are looked up together before they are judged one by one.
+const NEAR: usize = 32;
+
 /// Parts of one step that were refused.
 struct Refused<T> {
     parts: Vec<(T, Refusal)>,
@@ -116,7 +119,12 @@ impl Engine {
         let bytes_max = self.facts.links.transfer_max(fetch.node);
         let single = self.facts.cache.has_single_rows();
         let mut all_bytes = 0;
-        for &admission in &fetch.admissions {
+        for (at, &admission) in fetch.admissions.iter().enumerate() {
+            if at % NEAR == 0 {
+                let near = &fetch.admissions[at..fetch.admissions.len().min(at + NEAR)];
+                self.facts.cache.touch(near.iter().map(|next| next.rows.block.0));
+                self.facts.cache.touch(near.iter().filter_map(|next| next.evict).map(|victim| victim.0));
+            }
             let row_bytes = match admissions.judge(admission, fetch.node, &self.facts.view()) {
                 Ok(row_bytes) => row_bytes,
                 Err(refusal) => {

@@ -67,6 +67,14 @@ impl Uses {
         Chain { chain: self.chains.get(block.index()).copied().unwrap_or(0), links: &self.links }
     }
 
+    /// Reads the blocks' own bytes, so that they are near when they are asked for one by one: the reads do not wait
+    /// for each other, as they would between decisions.
+    #[inline]
+    pub fn touch(&self, blocks: impl Iterator<Item = u32>) {
+        let read = |block: u32| self.chains.get(block as usize).copied().unwrap_or(0);
+        std::hint::black_box(blocks.map(read).fold(0, |all, chain| all | chain));
+    }
+
     /// `entry` uses the block, which it did not before.
     #[inline]
     pub fn add(&mut self, block: BlockId, entry: u32) {
