@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
@@ -57,14 +59,22 @@ def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
     return answer
 
 
+# Below the ports that the kernel hands out by itself: such a port could be taken by anybody's connection before a node
+# binds it.
+_PORTS = itertools.cycle(random.sample(range(12_000, 32_000), 20_000))
+
+
 def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+    free: list[int] = []
+    while len(free) < count:
+        port = next(_PORTS)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        free.append(port)
+    return free
 
 
 class Node:

@@ -252,8 +252,8 @@ impl<O: Order> Arm<O> {
             }
             let pinned = reserved.contains(&candidate.id)
                 || view.window.entry(candidate.id).is_some_and(|entry| entry.phase == Phase::Reserved);
-            let complete = self.plan_fetches(*candidate, pinned, &reserved, view, steps);
-            room_for_far &= complete || !candidate.far;
+            let had_room = self.plan_fetches(*candidate, pinned, &reserved, view, steps);
+            room_for_far &= had_room || !candidate.far;
             if self.budget.is_spent() {
                 return;
             }
@@ -309,7 +309,7 @@ impl<O: Order> Arm<O> {
         }
     }
 
-    /// Fetches what a minibatch lacks, as far as permits and slots go; `false` if not all of it.
+    /// Fetches what a minibatch lacks, as far as permits and slots go; `false` if slots ran out.
     fn plan_fetches(
         &mut self,
         candidate: Candidate,
@@ -319,7 +319,7 @@ impl<O: Order> Arm<O> {
         steps: &mut Vec<Step>,
     ) -> bool {
         let Some(entry) = view.window.entry(candidate.id) else { return true };
-        let mut complete = true;
+        let mut had_room = true;
         let starts = || entry.segments.iter().map(|segment| segment.start).collect();
         let mut cursors = self.cursors.remove(&candidate.id).unwrap_or_else(starts);
         let origin = if candidate.class == Class::Demand { Origin::Demand } else { Origin::Forecast };
@@ -335,11 +335,9 @@ impl<O: Order> Arm<O> {
                     let Some(source) =
                         self.budget.replica(segment.part, rows.block, (bytes, candidate.class), view)
                     else {
-                        complete = false;
                         break;
                     };
                     if candidate.eased && !self.ease.take(bytes) {
-                        complete = false;
                         break;
                     }
                     let mut evict = None;
@@ -349,7 +347,7 @@ impl<O: Order> Arm<O> {
                     {
                         evict = self.one_victim(candidate, segment.table, reserved, view);
                         if evict.is_none() {
-                            complete = false;
+                            had_room = false;
                             break;
                         }
                     }
@@ -363,7 +361,7 @@ impl<O: Order> Arm<O> {
         self.restore_aside(view);
         fetches.finish(steps);
         self.cursors.insert(candidate.id, cursors);
-        complete
+        had_room
     }
 
     /// A block to evict for a prefetch: nothing that is needed as soon as what comes in.

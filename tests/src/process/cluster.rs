@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -274,12 +275,25 @@ pub fn finishes(trainer: Child) -> Value {
     finished
 }
 
-/// Addresses on loopback that nobody listens on.
+/// Addresses on loopback that nobody listens on. Below the ports that the kernel hands out by itself: such a port could
+/// be taken by anybody's connection before a node binds it. Each process of tests begins elsewhere and goes on from there.
+///
+/// # Panics
+/// If there are not so many.
 #[must_use]
 pub fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound")).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const PORTS: std::ops::Range<u32> = 12_000..32_000;
+    let first = std::process::id().wrapping_mul(97);
+    let address = |_| {
+        let port =
+            PORTS.start + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        let address = SocketAddr::from(([127, 0, 0, 1], port as u16));
+        TcpListener::bind(address).is_ok().then_some(address)
+    };
+    let found: Vec<_> = PORTS.filter_map(address).take(count).collect();
+    assert_eq!(found.len(), count, "free ports");
+    found
 }
 
 /// # Panics
