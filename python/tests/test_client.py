@@ -236,7 +236,9 @@ def test_statistics_are_json(client: rudder.Client) -> None:
 
 
 WAITS = """
-import sys, numpy as np, rudder
+import signal, sys, numpy as np, rudder
+# A shell that starts the tests in its background has told them to ignore it, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = rudder.Client(sys.argv[1], sys.argv[2], job=int(sys.argv[3]))
 minibatch = client.announce(np.arange(100))
 try:
