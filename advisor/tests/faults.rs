@@ -13,6 +13,8 @@ use rudder_policy::advice::directive::Change;
 use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId, SecretPlace};
 use server::{Act, Server};
 
+/// A port below those that the kernel hands out and that no service uses.
+const NOBODY_LISTENS: &str = "http://127.0.0.1:1";
 const MODELS: [AdvisorBackend; 2] = [AdvisorBackend::Ollama, AdvisorBackend::OpenAi];
 
 fn advisor(backend: AdvisorBackend, url: &str) -> Advisor {
@@ -92,9 +94,7 @@ async fn every_fault_ends_in_the_rules_and_says_why() {
             let said = because(&consulted);
             assert!(expected.split('|').any(|part| said.contains(part)), "{backend:?}, {name}: {said}");
         }
-        // Bound and closed again: nobody listens.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let consulted = consult(&advisor(backend, &format!("http://{address}"))).await;
+        let consulted = consult(&advisor(backend, NOBODY_LISTENS)).await;
         assert_rules(&consulted);
         assert!(because(&consulted).contains("cannot be reached"), "{}", because(&consulted));
     }
@@ -187,8 +187,7 @@ async fn auto_takes_ollama_where_one_answers_and_says_what_it_took() {
     );
     let other = open(&auto(&server.url, Some("llama"))).await.unwrap();
     assert!(other.backend.name() == "rules" && other.why.unwrap().contains("no model `llama`"));
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let none = open(&auto(&format!("http://{address}"), None)).await.unwrap();
+    let none = open(&auto(NOBODY_LISTENS, None)).await.unwrap();
     assert!(none.backend.name() == "rules" && none.why.unwrap().contains("no Ollama"));
 }
 

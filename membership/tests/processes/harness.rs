@@ -124,6 +124,13 @@ impl Cluster {
     }
 }
 
+/// An address of the loopback network that no other process binds or calls from, port 0. A port of 127.0.0.1 that the
+/// kernel gave and that is free again may be taken by anybody's connection before a restarted node binds it.
+pub fn address_of_this_process() -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 128 | high, middle, low], 0))
+}
+
 /// A child process; killed when dropped.
 pub struct Process {
     name: String,
