@@ -51,11 +51,11 @@ fn a_stopped_process_is_lost_and_comes_back() {
 #[test]
 fn a_scheduler_that_restarts_is_found_again() {
     let cluster = Cluster::with_keys(&["c0"]);
-    let scheduler = cluster.start_at("sched", 1, harness::address_of_this_process());
+    let mut scheduler = cluster.start_at("sched", 1, harness::address_of_this_process());
     let at = scheduler.listening();
     let c0 = cluster.start("c0", 1, Some(at));
     c0.expect("up sched 1");
-    scheduler.signal(Signal::KILL);
+    scheduler.kill();
     c0.expect("lost sched 1 Closed");
     let scheduler = cluster.start_at("sched", 2, at);
     c0.expect("up sched 2");

@@ -422,6 +422,13 @@ impl CacheIndex {
         lacking
     }
 
+    /// Whether all of these rows are resident, and the block can be pinned once more.
+    #[inline]
+    pub(crate) fn can_pin(&self, rows: BlockRows) -> bool {
+        let state = self.state(rows.block);
+        state & HAS_SLOT != 0 && state & PINS != PINS && rows.mask & !self.valid(rows.block) == 0
+    }
+
     /// Drops a pin of each of these blocks of a table. A slot that holds nothing, and nothing on its way, is freed.
     pub(crate) fn unpin_all(&mut self, blocks: &[BlockRows], table: TableId) {
         let (mut unpinned, mut freed) = (0, 0);

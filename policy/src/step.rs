@@ -137,8 +137,8 @@ pub enum Refusal {
     AlreadyReserved,
     #[error("the trainer holds as many pinned minibatches as it may")]
     ReadyAhead,
-    #[error("only a trainer's oldest minibatch may pass by the cache")]
-    NotOldest,
+    #[error("the trainer has earlier minibatches that were not served yet")]
+    NotNext,
     #[error("the part is co-located: its rows are read in place")]
     Local,
 }

@@ -184,8 +184,12 @@ pub(crate) fn bypass(id: EntryId, view: &View) -> Result<(), Refusal> {
     if entry.phase != Phase::Announced {
         return Err(Refusal::AlreadyReserved);
     }
-    if view.window.queue(entry.trainer).next() != Some(id) {
-        return Err(Refusal::NotOldest);
+    let ahead = view.window.queue(entry.trainer).position(|queued| queued == id);
+    if ahead.is_none_or(|ahead| ahead > view.ready_ahead as usize) {
+        return Err(Refusal::ReadyAhead);
+    }
+    if !view.window.is_next(id) {
+        return Err(Refusal::NotNext);
     }
     Ok(())
 }

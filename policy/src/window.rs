@@ -34,7 +34,7 @@ pub enum Phase {
     Reserved,
     /// The trainer was told where its rows are.
     Ready,
-    /// Comes in pieces past the cache.
+    /// What the cache lacks comes in pieces past it.
     Bypass,
     Failed,
 }
@@ -81,6 +81,8 @@ pub struct Entry {
     pub segments: Vec<Segment>,
     /// Blocks of which some wanted row is not resident.
     pub missing: u32,
+    /// Of one that passes by the cache: which of its blocks it found there and pinned. Empty for all others.
+    pub(crate) in_cache: Vec<bool>,
     pub(crate) tables: Vec<(TableId, Vec<RowPlace>)>,
     serial: u32,
 }
@@ -168,6 +170,15 @@ impl Window {
     #[must_use]
     pub fn is_held(&self, id: EntryId) -> bool {
         self.entry(id).is_some_and(|entry| matches!(entry.phase, Phase::Reserved | Phase::Ready))
+    }
+
+    /// Whether its trainer was served, or is being served past the cache, with everything that comes before it.
+    #[must_use]
+    pub fn is_next(&self, id: EntryId) -> bool {
+        let Some(entry) = self.entry(id) else { return false };
+        let before = self.queue(entry.trainer).take_while(|&queued| queued != id);
+        let served = |phase| matches!(phase, Phase::Ready | Phase::Bypass | Phase::Failed);
+        before.filter_map(|id| self.entry(id)).all(|entry| served(entry.phase))
     }
 
     /// Number of a trainer's announced, unreleased minibatches.
@@ -446,6 +457,7 @@ impl Entry {
             blocks: blocks.into(),
             segments,
             missing: 0,
+            in_cache: vec![],
             tables,
             serial: 0,
         }

@@ -172,6 +172,13 @@ impl Process {
         kill_process(self.pid(), signal).unwrap();
     }
 
+    /// Kills it and waits until it is gone: its connections close before its listener does, so others hear of its end
+    /// while the address is still taken.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
+    }
+
     /// Ends it in order and asserts that it did.
     pub fn stop(mut self) {
         drop(self.child.stdin.take());

@@ -29,6 +29,8 @@ pub(super) struct NextUse {
     /// The same, after those that hold their blocks: with them their blocks belong.
     owners: Ranks,
     frequency: Frequency,
+    /// Blocks that are in no queue since a minibatch that passes by the cache has them pinned: at most so many.
+    pinned_in_passing: usize,
 }
 
 /// The queues of one table.
@@ -132,6 +134,7 @@ impl NextUse {
             ranks: Ranks::default(),
             owners: Ranks::default(),
             frequency: Frequency::with_prior(geometry.blocks(), prior, weight),
+            pinned_in_passing: 0,
         }
     }
 
@@ -160,11 +163,13 @@ impl NextUse {
     }
 
     /// Takes a block that was found where it belongs out of the order, if it may go now. One that is in flight comes
-    /// back with its arrival, and one that is gone does not matter.
+    /// back with its arrival, one that is pinned in passing with the release, and one that is gone does not matter.
     #[inline]
     fn take(&mut self, block: BlockId, view: &View) -> Option<BlockId> {
         self.listed.remove(block);
-        view.cache.is_evictable(block).then_some(block)
+        let taken = view.cache.is_evictable(block).then_some(block);
+        self.pinned_in_passing += usize::from(taken.is_none() && view.cache.is_pinned(block));
+        taken
     }
 
     /// The least likely block that nobody in the window needs.
@@ -258,7 +263,16 @@ impl Order for NextUse {
         }
     }
 
-    fn released(&mut self, _: EntryId, _: &[BlockRows], _: &View) {}
+    fn released(&mut self, _: EntryId, blocks: &[BlockRows], view: &View) {
+        if self.pinned_in_passing == 0 {
+            return;
+        }
+        for rows in blocks.iter().filter(|rows| view.cache.is_evictable(rows.block)) {
+            let was_listed = self.listed.contains(rows.block);
+            self.list(rows.block, view);
+            self.pinned_in_passing = self.pinned_in_passing.saturating_sub(usize::from(!was_listed));
+        }
+    }
 
     fn victim(&mut self, table: TableId, sooner_than: u32, view: &View) -> Option<BlockId> {
         loop {
@@ -284,6 +298,7 @@ impl Order for NextUse {
         self.tables = (0..self.tables.len()).map(empty).collect();
         self.pool = Pool::new();
         self.listed.clear();
+        self.pinned_in_passing = 0;
         self.ranks = Ranks::new(&view.window.by_time_of_use());
         self.owners = Ranks::held_first(view.window);
         for block in view.cache.resident() {

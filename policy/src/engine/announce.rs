@@ -1,6 +1,7 @@
 //! Facts about trainers: they come, announce, wait, release and go.
 
 use super::Engine;
+use crate::cache::CacheIndex;
 use crate::step::{AnnounceRefusal, Command, Event, Reaction, TrainerId};
 use crate::window::{Entry, EntryId, Phase, RowPlace, Segment};
 use rudder_graph::demand::Demand;
@@ -12,6 +13,23 @@ use rudder_topology::{MinibatchId, PartId, TableId};
 #[must_use]
 pub fn local_mapping(parts: usize, table: TableId, part: PartId) -> u16 {
     LOCAL_MAPPINGS + table.0 * parts as u16 + part.0
+}
+
+/// Drops the pins that a minibatch in this phase has.
+pub(super) fn unpin(cache: &mut CacheIndex, entry: &Entry, phase: Phase) {
+    for segment in &entry.segments {
+        let range = segment.start as usize..segment.end as usize;
+        let blocks = &entry.blocks[range.clone()];
+        match phase {
+            Phase::Reserved | Phase::Ready => cache.unpin_all(blocks, segment.table),
+            Phase::Bypass => {
+                let pinned = blocks.iter().zip(&entry.in_cache[range]).filter(|(_, in_cache)| **in_cache);
+                let pinned: Vec<_> = pinned.map(|(&rows, _)| rows).collect();
+                cache.unpin_all(&pinned, segment.table);
+            }
+            Phase::Foreseen | Phase::Announced | Phase::Failed => {}
+        }
+    }
 }
 
 /// The blocks that rows of tables lie in.
@@ -185,12 +203,7 @@ impl Engine {
     /// Takes a minibatch out of the window and drops its pins.
     pub(super) fn drop_entry(&mut self, id: EntryId, released_ns: Option<u64>) -> Vec<Event> {
         let Some(entry) = self.facts.window.remove(id, released_ns) else { return vec![] };
-        if matches!(entry.phase, Phase::Reserved | Phase::Ready) {
-            for segment in &entry.segments {
-                let blocks = &entry.blocks[segment.start as usize..segment.end as usize];
-                self.facts.cache.unpin_all(blocks, segment.table);
-            }
-        }
+        unpin(&mut self.facts.cache, &entry, entry.phase);
         self.pieces.retain(|progress| progress.entry != id);
         if let Some(benefit) = &mut self.benefit {
             benefit.forget(id);

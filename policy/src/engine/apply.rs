@@ -159,14 +159,6 @@ impl Engine {
         refused.tell(verdicts, |admissions| Step::Fetch(Fetch { admissions, ..fetch.clone() }));
     }
 
-    fn bypass(&mut self, id: EntryId) {
-        if let Some(entry) = self.facts.window.entry_mut(id) {
-            entry.phase = Phase::Bypass;
-            self.statistics.bypasses += 1;
-            self.pieces.push(super::pieces::Progress::new(id));
-        }
-    }
-
     fn reserve(&mut self, id: EntryId, evict: &[BlockId], commands: &mut Vec<Command>) {
         for &victim in evict {
             self.evict(victim);

@@ -1,6 +1,6 @@
 //! Facts about transfers: they end, links come and go, time passes.
 
-use super::Engine;
+use super::{Engine, announce, pieces};
 use crate::links::{InFlight, Purpose};
 use crate::step::{Command, Event, Failure, Outcome, Reaction};
 use crate::window::{EntryId, Phase};
@@ -79,9 +79,9 @@ impl Engine {
         let rows: Vec<BlockRows> = match &transfer.purpose {
             Purpose::Slots(rows) => rows.clone(),
             Purpose::Piece { entry, start, end } => {
-                let blocks = self.facts.window.entry(*entry).map(|entry| entry.blocks.clone());
                 self.piece_failed(*entry);
-                blocks.map_or_else(Vec::new, |blocks| blocks[*start as usize..*end as usize].to_vec())
+                let entry = self.facts.window.entry(*entry);
+                entry.map_or_else(Vec::new, |entry| pieces::lacking(entry, *start, *end).collect())
             }
         };
         if matches!(transfer.purpose, Purpose::Slots(_)) {
@@ -121,11 +121,8 @@ impl Engine {
             return;
         }
         let (trainer, minibatch, blocks) = (entry.trainer, entry.minibatch, entry.blocks.clone());
-        if former == Phase::Reserved {
-            for segment in &entry.segments {
-                let blocks = &blocks[segment.start as usize..segment.end as usize];
-                self.facts.cache.unpin_all(blocks, segment.table);
-            }
+        if let Some(entry) = self.facts.window.entry(id) {
+            announce::unpin(&mut self.facts.cache, entry, former);
         }
         self.pieces.retain(|progress| progress.entry != id);
         self.statistics.minibatches_failed += 1;

@@ -9,8 +9,8 @@ use rudder_graph::{BlockRows, Class};
 use rudder_topology::{BlockId, TableId};
 
 impl<O: Order> Arm<O> {
-    /// Reserves in order of time of use; what cannot be had stops those after it, except that a trainer's oldest
-    /// passes by the cache when pins alone leave it no room.
+    /// Reserves in order of time of use; what cannot be had stops those after it, except that what a trainer waits
+    /// for next passes by the cache when pins alone leave it no room.
     pub(super) fn plan_reservations(
         &mut self,
         candidates: &[Candidate],
@@ -24,7 +24,9 @@ impl<O: Order> Arm<O> {
                 continue;
             }
             let need = self.need(candidate.id, &reserved, view);
-            let room_for_others = if candidate.ahead == 0 { 0 } else { oldest_of_others(candidate.id, view) };
+            let urgent = candidate.class == Class::Demand && view.window.is_next(candidate.id);
+            let leaves_room = candidate.ahead > 0 && !urgent;
+            let room_for_others = if leaves_room { oldest_of_others(candidate.id, view) } else { 0 };
             let has_room = need.iter().all(|n| n.new + room_for_others <= n.free + n.evictable);
             if has_room && let Some(evict) = self.victims_for(candidate, &need, &reserved, view) {
                 for n in &need {
@@ -36,7 +38,7 @@ impl<O: Order> Arm<O> {
                 }
                 steps.push(Step::Reserve { entry: candidate.id, evict });
                 reserved.push(candidate.id);
-            } else if candidate.ahead == 0 && candidate.class == Class::Demand {
+            } else if urgent {
                 if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
                     steps.push(Step::Bypass { entry: candidate.id });
                 }
