@@ -107,7 +107,7 @@ fn engine(book: &PartitionBook) -> Engine {
         replicas: vec![vec![(STORAGE, cost)]],
         limits: Limits::default(),
         parameters: Parameters::default(),
-        policy: PolicySpec::Rudder,
+        policy: PolicySpec::RUDDER,
         prior: None,
         credits: 4,
         ready_ahead: 1,

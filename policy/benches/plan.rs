@@ -37,7 +37,7 @@ fn main() {
         sizes = vec![1_000_000, 10_000_000, 100_000_000];
     }
     for blocks in sizes {
-        for (name, policy) in [("rudder", PolicySpec::Rudder), ("lru", PolicySpec::Lru)] {
+        for (name, policy) in [("rudder", PolicySpec::RUDDER), ("lru", PolicySpec::Lru)] {
             if policy == PolicySpec::Lru && blocks > 10_000_000 {
                 continue;
             }

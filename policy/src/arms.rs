@@ -88,7 +88,7 @@ pub(crate) fn policy(spec: PolicySpec, ground: &Ground) -> Box<dyn Policy> {
         PolicySpec::BeladySuperbatch { minibatches } => {
             Box::new(Arm::new(overlap, Superbatch::new(minibatches), book))
         }
-        PolicySpec::Rudder => {
+        PolicySpec::Rudder { .. } => {
             let traits = Traits { horizon: u32::MAX, eases: true, ..keep };
             Box::new(Arm::new(traits, NextUse::new(geometry, &ground.prior), book).with_prior(&ground.prior))
         }

@@ -103,7 +103,8 @@ impl Engine {
             prior => prior.unwrap_or_default(),
         };
         let ground = Ground { book: &config.book, geometry: &geometry, remote: &remote, prior };
-        let benefit = (config.policy == PolicySpec::Rudder).then(|| benefit::Benefit::new(&geometry));
+        let benefit =
+            matches!(config.policy, PolicySpec::Rudder { .. }).then(|| benefit::Benefit::new(&geometry));
         Ok(Engine {
             policy: arms::policy(config.policy, &ground),
             facts: Facts {

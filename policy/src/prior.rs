@@ -14,6 +14,7 @@ pub fn is_needed(policy: PolicySpec) -> bool {
     matches!(
         policy,
         PolicySpec::Degree
+            | PolicySpec::Rudder { sampling: Some(_) }
             | PolicySpec::Presc { .. }
             | PolicySpec::Vip { .. }
             | PolicySpec::MassiveGnn(_)
@@ -40,7 +41,9 @@ pub fn of(
             return Some(sum(vertex_tables(graph, book), |table| by_block(graph, book, table, degree)));
         }
         PolicySpec::Presc { epochs, sampling } => (PriorKind::Presc { epochs }, sampling),
-        PolicySpec::Vip { sampling } => (PriorKind::Vip, sampling),
+        PolicySpec::Vip { sampling } | PolicySpec::Rudder { sampling: Some(sampling) } => {
+            (PriorKind::Vip, sampling)
+        }
         PolicySpec::MassiveGnn(_) | PolicySpec::RudderPaper { .. } => {
             return Some(sum(vertex_tables(graph, book), |table| halo_degree(graph, book, table, remote)));
         }

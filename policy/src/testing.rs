@@ -79,7 +79,7 @@ impl World {
     #[must_use]
     pub fn new(book: PartitionBook, cache_bytes: u64, policy: PolicySpec, local: &[u16]) -> Self {
         // Rudder needs none, and with one it would guess.
-        let rank = |block: u32| if policy == PolicySpec::Rudder { 0 } else { block * 7919 % 13 };
+        let rank = |block: u32| if policy == PolicySpec::RUDDER { 0 } else { block * 7919 % 13 };
         let prior = (0..book.blocks()).map(|block| rank(block) as f32).collect();
         World::with_prior(book, cache_bytes, policy, local, prior)
     }

@@ -91,7 +91,7 @@ fn bytes_fetched(seed: u64, rows_per_block: u32, cache_share: u64, window: u64) 
             ..Limits::default()
         },
         parameters: Parameters::default(),
-        policy: PolicySpec::Rudder,
+        policy: PolicySpec::RUDDER,
         prior: None,
         credits: window as u32 + 2,
         ready_ahead: 1,

@@ -33,7 +33,7 @@ fn coming(world: &World) -> usize {
 
 #[test]
 fn a_links_share_bounds_its_permits_and_turns_to_other_replicas() {
-    let mut world = world(80, PolicySpec::Rudder);
+    let mut world = world(80, PolicySpec::RUDDER);
     world.set_parameters(|p| p.link_shares.extend([(NodeId(0), 25)]));
     world.announce(trainer(0), 0, rows(0..40));
     assert_eq!(in_flight(&world, 0), 64, "a quarter of 256");
@@ -46,7 +46,7 @@ fn a_links_share_bounds_its_permits_and_turns_to_other_replicas() {
 #[test]
 fn posture_decides_what_prefetching_may_use() {
     for (posture, ahead) in [(Posture::Normal, 512), (Posture::DemandFirst, 128), (Posture::DemandOnly, 0)] {
-        let mut world = world(80, PolicySpec::Rudder);
+        let mut world = world(80, PolicySpec::RUDDER);
         world.set_parameters(|p| p.posture = posture);
         world.announce(trainer(0), 0, rows(0..40));
         assert_eq!(in_flight(&world, 0) + in_flight(&world, 1), ahead, "{posture:?}");
@@ -65,7 +65,7 @@ fn posture_decides_what_prefetching_may_use() {
 fn a_jobs_horizon_leaves_the_cache_to_others() {
     let other = TrainerId { job: JobId(7), ..trainer(0) };
     let fetched = |horizon: Option<u32>| {
-        let mut world = world(100, PolicySpec::Rudder);
+        let mut world = world(100, PolicySpec::RUDDER);
         world.connect(other);
         world.set_parameters(|p| p.job_horizons.extend(horizon.map(|h| (JobId(7), h))));
         for minibatch in 0..4 {
@@ -94,7 +94,7 @@ fn what_is_warmed_takes_free_slots_and_nothing_else() {
             world.arrive(0);
         }
     };
-    let mut one = world(40, PolicySpec::Rudder);
+    let mut one = world(40, PolicySpec::RUDDER);
     warm(&mut one, 3..9);
     let resident = |world: &World, block| world.engine.view().cache.valid(BlockId(block)) == 0xF;
     assert!((3..9).all(|block| resident(&one, block)) && coming(&one) == 6);
@@ -110,7 +110,7 @@ fn what_is_warmed_takes_free_slots_and_nothing_else() {
 
 #[test]
 fn what_a_directive_set_ends_with_its_time_or_before() {
-    let mut world = world(80, PolicySpec::Rudder);
+    let mut world = world(80, PolicySpec::RUDDER);
     let lasting = world.engine.lasting_parameters().clone();
     let directive = |p: &mut rudder_policy::parameters::Parameters| {
         p.posture = Posture::DemandOnly;
@@ -132,7 +132,7 @@ fn what_a_directive_set_ends_with_its_time_or_before() {
 
 #[test]
 fn waits_are_counted_from_asking_to_ready() {
-    let mut world = world(80, PolicySpec::Rudder);
+    let mut world = world(80, PolicySpec::RUDDER);
     world.announce(trainer(0), 0, rows(0..4));
     world.want(trainer(0), 0);
     assert_eq!(world.engine.statistics().wait_ns, 0);

@@ -98,7 +98,7 @@ fn peak_bytes(policy: PolicySpec, blocks: u64, rows_per_block: u32, slots: u64) 
 
 #[test]
 fn control_state_takes_16_bytes_a_block_and_32_a_slot_at_most() {
-    for policy in [PolicySpec::Rudder, PolicySpec::Lru] {
+    for policy in [PolicySpec::RUDDER, PolicySpec::Lru] {
         for rows_per_block in [1, 64] {
             for (blocks, slots) in [(200_000, 20_000), (40_000, 20_000)] {
                 let bytes = peak_bytes(policy, blocks, rows_per_block, slots);

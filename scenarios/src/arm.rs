@@ -107,6 +107,7 @@ impl Arm {
             Arm::FixedWindow => PolicyText::FixedWindow { fixed_window: trainer.fixed_window },
             Arm::Presc => PolicyText::Presc { presc: sampling(Some(1)) },
             Arm::Vip => PolicyText::Vip { vip: sampling(None) },
+            Arm::Rudder => PolicyText::Rudder { rudder: sampling(None) },
             Arm::WindowStatic => PolicyText::WindowStatic {
                 window_static: WindowStaticText { minibatches: Some((announced / 2).max(1)), cache: None },
             },

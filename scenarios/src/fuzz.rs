@@ -94,9 +94,9 @@ const FAULTY_EVENTS: u64 = 250;
 const FAIR_EVENTS_MAX: usize = 50_000;
 
 const POLICIES: [PolicySpec; 17] = [
-    PolicySpec::Rudder,
-    PolicySpec::Rudder,
-    PolicySpec::Rudder,
+    PolicySpec::RUDDER,
+    PolicySpec::RUDDER,
+    PolicySpec::RUDDER,
     PolicySpec::None,
     PolicySpec::NoneOverlap,
     PolicySpec::FixedWindow { minibatches: 2 },

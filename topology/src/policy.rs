@@ -9,7 +9,9 @@ use std::fmt;
 pub enum PolicySpec {
     None,
     NoneOverlap,
-    FixedWindow { minibatches: u32 },
+    FixedWindow {
+        minibatches: u32,
+    },
     Lru,
     LruPrefetch,
     Lfu,
@@ -17,13 +19,26 @@ pub enum PolicySpec {
     Sieve,
     S3Fifo,
     Degree,
-    Presc { epochs: u32, sampling: Sampling },
-    Vip { sampling: Sampling },
+    Presc {
+        epochs: u32,
+        sampling: Sampling,
+    },
+    Vip {
+        sampling: Sampling,
+    },
     MassiveGnn(MassiveGnnSpec),
-    RudderPaper { scoring: MassiveGnnSpec, controller: ControllerSpec },
+    RudderPaper {
+        scoring: MassiveGnnSpec,
+        controller: ControllerSpec,
+    },
     WindowStatic(WindowStaticSpec),
-    BeladySuperbatch { minibatches: u32 },
-    Rudder,
+    BeladySuperbatch {
+        minibatches: u32,
+    },
+    /// Told how trainers sample, it starts from what the graph makes likely.
+    Rudder {
+        sampling: Option<Sampling>,
+    },
 }
 
 /// MassiveGNN's parameters.
@@ -103,8 +118,11 @@ impl PolicySpec {
         PolicySpec::RudderPaper { scoring: MassiveGnnSpec::PUBLISHED, controller: ControllerSpec::Always },
         PolicySpec::WindowStatic(WindowStaticSpec::DEFAULT),
         PolicySpec::BeladySuperbatch { minibatches: SUPERBATCH_DEFAULT },
-        PolicySpec::Rudder,
+        PolicySpec::RUDDER,
     ];
+
+    /// With nothing known of how trainers sample.
+    pub const RUDDER: PolicySpec = PolicySpec::Rudder { sampling: None };
 
     /// The name in topology files, scenario files and reports.
     #[must_use]
@@ -126,7 +144,7 @@ impl PolicySpec {
             PolicySpec::RudderPaper { .. } => "rudder_paper",
             PolicySpec::WindowStatic(_) => "window_static",
             PolicySpec::BeladySuperbatch { .. } => "belady_superbatch",
-            PolicySpec::Rudder => "rudder",
+            PolicySpec::Rudder { .. } => "rudder",
         }
     }
 
@@ -208,7 +226,9 @@ impl fmt::Display for PolicySpec {
                 write!(f, "({minibatches})")
             }
             PolicySpec::Presc { epochs, sampling } => write!(f, "(epochs {epochs}, {sampling})"),
-            PolicySpec::Vip { sampling } => write!(f, "({sampling})"),
+            PolicySpec::Vip { sampling } | PolicySpec::Rudder { sampling: Some(sampling) } => {
+                write!(f, "({sampling})")
+            }
             PolicySpec::MassiveGnn(scoring) => write!(f, "({scoring})"),
             PolicySpec::RudderPaper { scoring, controller } => write!(f, "({scoring}, {controller})"),
             PolicySpec::WindowStatic(WindowStaticSpec { minibatches, cache }) => {

@@ -54,6 +54,8 @@ pub(super) struct Arm<O> {
     budget: Budget,
     ease: Ease,
     ranks: Ranks,
+    /// Minibatches that this plan lets pass by the cache.
+    passing: Vec<EntryId>,
     /// Blocks that the order gave and this minibatch cannot take.
     aside: Vec<BlockId>,
     /// Blocks that went, latest last; for arms that speculate.
@@ -91,6 +93,7 @@ impl<O: Order> Arm<O> {
             budget: Budget::default(),
             ease: Ease::default(),
             ranks: Ranks::default(),
+            passing: vec![],
             aside: vec![],
             gone: VecDeque::new(),
             gone_max,
@@ -247,7 +250,7 @@ impl<O: Order> Arm<O> {
         let reserved = self.plan_reservations(&candidates, view, steps);
         let mut room_for_far = true;
         for candidate in &candidates {
-            if candidate.far && !room_for_far {
+            if candidate.far && !room_for_far || self.passing.contains(&candidate.id) {
                 continue;
             }
             let pinned = reserved.contains(&candidate.id)

@@ -256,7 +256,7 @@ fn announce(world: &mut World, trainer: TrainerId, minibatch: u64, rows: &[u32])
 
 #[test]
 fn known_uses_come_first_and_likelihood_after_them() {
-    let mut world = World::new(book(64, 1, ROWS_PER_BLOCK), 4096, PolicySpec::Rudder, &[]);
+    let mut world = World::new(book(64, 1, ROWS_PER_BLOCK), 4096, PolicySpec::RUDDER, &[]);
     let (a, b) = (trainer(0), trainer(1));
     world.connect(a);
     world.connect(b);

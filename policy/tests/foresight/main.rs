@@ -34,7 +34,7 @@ fn least(graph: &Graph, setup: &Setup) -> u64 {
 fn a_replay_of_an_epoch_moves_little_more_than_perfect_knowledge() {
     let graph = Graph::shipped("debian");
     for share in [20, 4] {
-        let demand = setup(PolicySpec::Rudder, graph.csc().vertices() / share);
+        let demand = setup(PolicySpec::RUDDER, graph.csc().vertices() / share);
         let least = least(&graph, &demand);
         let replay = Setup { replay: true, ..demand.clone() };
         let (replayed, demanded) = (run(&graph, &replay), run(&graph, &demand));
@@ -55,7 +55,7 @@ fn a_replay_of_an_epoch_moves_little_more_than_perfect_knowledge() {
 #[test]
 fn a_little_memory_for_what_is_foreseen_is_better_than_none() {
     let graph = Graph::shipped("debian");
-    let demand = setup(PolicySpec::Rudder, graph.csc().vertices() / 10);
+    let demand = setup(PolicySpec::RUDDER, graph.csc().vertices() / 10);
     let parameters = Parameters { foreseen_bytes_max: 200_000, ..Parameters::default() };
     let some = Setup { replay: true, parameters, ..demand.clone() };
     let (some, none) = (run(&graph, &some), run(&graph, &demand));
@@ -78,7 +78,7 @@ fn arms_that_make_no_use_of_it_are_not_given_a_replay() {
 #[test]
 fn guesses_are_right_as_often_as_is_asked_and_save_waiting() {
     let graph = Graph::shipped("debian");
-    let base = setup(PolicySpec::Rudder, graph.csc().vertices() / 20);
+    let base = setup(PolicySpec::RUDDER, graph.csc().vertices() / 20);
     let base = Setup { minibatches: 70, ..base };
     let guessing = run(&graph, &Setup { prior: Some(graph.vip(&base.spec)), ..base.clone() });
     let known = guessing.statistics.rows_prefetched - guessing.rows_guessed;

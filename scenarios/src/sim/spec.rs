@@ -136,7 +136,7 @@ impl SimSpec {
         load: Load,
         seed: u64,
     ) -> Result<SimSpec, SimError> {
-        let mut policy = PolicySpec::Rudder;
+        let mut policy = PolicySpec::RUDDER;
         let mut nodes = Vec::with_capacity(cluster.nodes.len());
         let storage: std::collections::BTreeSet<NodeId> =
             dataset.replicas.iter().flatten().copied().collect();

@@ -99,7 +99,7 @@ fn play(spec: &SimSpec, arm: Option<Arm>) -> Run {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let mut varied = spec(PolicySpec::Rudder, 3);
+    let mut varied = spec(PolicySpec::RUDDER, 3);
     varied.load.variation = Variation { jitter: 0.2, stragglers: 0.1, straggler_factor: 3.0 };
     let text = |spec: &SimSpec| format!("{:?}", play(spec, Some(Arm::Rudder)));
     let first = text(&varied);
@@ -143,13 +143,13 @@ fn looking_ahead_waits_less_than_caching_and_caching_less_than_nothing() {
     let throughput = |policy, arm| play(&spec(policy, 2), Some(arm)).minibatches_per_s();
     let none = throughput(PolicySpec::None, Arm::None);
     let lru = throughput(PolicySpec::Lru, Arm::Lru);
-    let rudder = throughput(PolicySpec::Rudder, Arm::Rudder);
+    let rudder = throughput(PolicySpec::RUDDER, Arm::Rudder);
     assert!(none * 1.05 < lru && lru * 1.05 < rudder, "{none} {lru} {rudder}");
 }
 
 #[test]
 fn a_replay_sees_the_whole_run_and_moves_fewer_bytes() {
-    let mut spec = spec(PolicySpec::Rudder, 2);
+    let mut spec = spec(PolicySpec::RUDDER, 2);
     let window = play(&spec, Some(Arm::Rudder));
     spec.load.replay = true;
     let replay = play(&spec, Some(Arm::Rudder));
@@ -160,7 +160,7 @@ fn a_replay_sees_the_whole_run_and_moves_fewer_bytes() {
 
 #[test]
 fn the_quick_network_is_close_to_the_exact_one() {
-    let mut spec = spec(PolicySpec::Rudder, 4);
+    let mut spec = spec(PolicySpec::RUDDER, 4);
     let exact = play(&spec, Some(Arm::Rudder));
     spec.sharing = Sharing::EqualShares { quantum_ns: 500_000 };
     let quick = play(&spec, Some(Arm::Rudder));
@@ -170,7 +170,7 @@ fn the_quick_network_is_close_to_the_exact_one() {
 
 #[test]
 fn a_storage_node_that_goes_and_comes_back_delays_and_no_more() {
-    let calm = spec(PolicySpec::Rudder, 2);
+    let calm = spec(PolicySpec::RUDDER, 2);
     let mut lost = calm.clone();
     lost.limits.heartbeat_timeout = Nanos::from_millis(50);
     lost.events = vec![

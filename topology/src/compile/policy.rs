@@ -34,7 +34,7 @@ impl Compiler<'_> {
         let Some((path, policy)) = self.setting(n, "policy", |node| node.policy.as_ref()) else {
             let unreadable =
                 self.source.has(&format!("nodes.{n}.policy")) || self.source.has("defaults.policy");
-            return (!unreadable).then_some(PolicySpec::Rudder);
+            return (!unreadable).then_some(PolicySpec::RUDDER);
         };
         match policy {
             PolicyText::Name(name) => self.named_policy(&path, name),
@@ -70,6 +70,10 @@ impl Compiler<'_> {
             &PolicyText::BeladySuperbatch { belady_superbatch } => self
                 .in_range(&path, "belady_superbatch", belady_superbatch, 1, LOOK_AHEAD_MAX)
                 .map(|minibatches| PolicySpec::BeladySuperbatch { minibatches }),
+            PolicyText::Rudder { rudder } => {
+                let sampling = self.sampling(&format!("{path}.rudder"), rudder)?;
+                Some(PolicySpec::Rudder { sampling: Some(sampling) })
+            }
         }
     }
 

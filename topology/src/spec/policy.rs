@@ -15,12 +15,13 @@ pub enum PolicyText {
     RudderPaper { rudder_paper: RudderPaperText },
     WindowStatic { window_static: WindowStaticText },
     BeladySuperbatch { belady_superbatch: u32 },
+    Rudder { rudder: SamplingText },
 }
 
 /// How trainers sample: `{ seeds = 1024, fanout = [15, 10, 5] }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SamplingText {
-    /// Epochs that `presc` samples; `vip` has none. 1 to 100.
+    /// Epochs that `presc` samples; others have none. 1 to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u32>,
     /// Seeds of a minibatch, 1 to 1,048,576.

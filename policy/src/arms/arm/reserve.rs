@@ -18,6 +18,7 @@ impl<O: Order> Arm<O> {
         steps: &mut Vec<Step>,
     ) -> Vec<EntryId> {
         let mut reserved = vec![];
+        self.passing.clear();
         for candidate in candidates {
             let Some(entry) = view.window.entry(candidate.id) else { continue };
             if entry.phase != Phase::Announced || candidate.ahead > view.ready_ahead {
@@ -41,6 +42,7 @@ impl<O: Order> Arm<O> {
             } else if urgent {
                 if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
                     steps.push(Step::Bypass { entry: candidate.id });
+                    self.passing.push(candidate.id);
                 }
             } else {
                 break;

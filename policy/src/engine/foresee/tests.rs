@@ -12,7 +12,7 @@ fn tables(rows: &[u32]) -> Vec<(TableId, Vec<u32>)> {
 
 /// A world with one trainer of which minibatches 0 to 3 are foreseen.
 fn world() -> World {
-    let mut world = World::new(book(64, 2, 1), 4096, PolicySpec::Rudder, &[]);
+    let mut world = World::new(book(64, 2, 1), 4096, PolicySpec::RUDDER, &[]);
     world.connect(trainer(0));
     for (minibatch, rows) in [[0, 40], [1, 41], [2, 42], [0, 43]].iter().enumerate() {
         let foreseen = world.engine.foresee(trainer(0), MinibatchId(minibatch as u64), &tables(rows));
@@ -51,7 +51,7 @@ fn what_is_foreseen_is_prefetched_and_nothing_else() {
 
 #[test]
 fn foreseen_minibatches_take_no_credit() {
-    let mut world = World::new(book(64, 2, 1), 4096, PolicySpec::Rudder, &[]);
+    let mut world = World::new(book(64, 2, 1), 4096, PolicySpec::RUDDER, &[]);
     world.connect(trainer(0));
     for minibatch in 0..20 {
         let foreseen = world.engine.foresee(trainer(0), MinibatchId(minibatch), &tables(&[minibatch as u32]));

@@ -29,7 +29,7 @@ fn is_ready(world: &World, minibatch: u64) -> bool {
 
 #[test]
 fn what_does_not_fit_beside_a_held_minibatch_passes_by_and_uses_what_is_there() {
-    for policy in [PolicySpec::Rudder, PolicySpec::Lru, PolicySpec::None] {
+    for policy in [PolicySpec::RUDDER, PolicySpec::Lru, PolicySpec::None] {
         let mut world = holds_one_and_wants(&[2, 3, 10, 11, 12, 40, 41, 42], policy);
         while !world.in_flight.is_empty() {
             world.arrive(0);
@@ -37,8 +37,8 @@ fn what_does_not_fit_beside_a_held_minibatch_passes_by_and_uses_what_is_there() 
         assert!(is_ready(&world, 0) && is_ready(&world, 1), "{policy}");
         let statistics = world.engine.statistics();
         let bytes = statistics.bytes_demand + statistics.bytes_prefetch;
-        // What was on its way to the cache when the trainer asked comes twice.
-        let twice: u64 = if policy == PolicySpec::Rudder { 3 } else { 0 };
+        // What was on its way to the cache before the trainer asked comes twice.
+        let twice: u64 = if policy == PolicySpec::RUDDER { 3 } else { 0 };
         assert_eq!((statistics.bypasses, bytes), (1, (4 + 6 + twice) * 8), "{policy}");
         // Pinned by both; each release compares the bytes.
         world.release(trainer(0), 0);
@@ -51,7 +51,7 @@ fn what_does_not_fit_beside_a_held_minibatch_passes_by_and_uses_what_is_there() 
 
 #[test]
 fn what_was_pinned_in_passing_can_go_again() {
-    let mut world = holds_one_and_wants(&[0, 1, 2, 3, 10, 11, 12, 13, 14, 40], PolicySpec::Rudder);
+    let mut world = holds_one_and_wants(&[0, 1, 2, 3, 10, 11, 12, 13, 14, 40], PolicySpec::RUDDER);
     while !world.in_flight.is_empty() {
         world.arrive(0);
     }
@@ -70,7 +70,7 @@ fn what_was_pinned_in_passing_can_go_again() {
 
 #[test]
 fn a_piece_that_is_lost_comes_again() {
-    let mut world = holds_one_and_wants(&[2, 10, 11, 12, 13, 40, 41, 42, 43], PolicySpec::Rudder);
+    let mut world = holds_one_and_wants(&[2, 10, 11, 12, 13, 40, 41, 42, 43], PolicySpec::RUDDER);
     assert!(!world.in_flight.is_empty());
     while let Some(at) = (0..world.in_flight.len()).next() {
         let first = world.engine.statistics().transfers_lost == 0;

@@ -5,8 +5,16 @@ use crate::spec::{
     ControllerText, MassiveGnnText, PolicyText, RudderPaperText, SamplingText, WindowStaticText,
 };
 
-const POLICY_KEYS: &[&str] =
-    &["fixed_window", "presc", "vip", "massivegnn", "rudder_paper", "window_static", "belady_superbatch"];
+const POLICY_KEYS: &[&str] = &[
+    "fixed_window",
+    "presc",
+    "vip",
+    "massivegnn",
+    "rudder_paper",
+    "window_static",
+    "belady_superbatch",
+    "rudder",
+];
 const EXPECTED: &str = "a policy such as \"rudder\" or { fixed_window = 8 }";
 const SCORING_KEYS: [&str; 3] = ["alpha", "delta", "f"];
 
@@ -40,6 +48,9 @@ impl Reader<'_> {
             reader
                 .number("belady_superbatch")
                 .map(|belady_superbatch| PolicyText::BeladySuperbatch { belady_superbatch }),
+            reader
+                .table("rudder", "`rudder`", &["seeds", "fanout"], sampling)
+                .map(|rudder| PolicyText::Rudder { rudder }),
         ];
         let mut found = found.iter_mut().filter_map(Option::take);
         let (first, second) = (found.next(), found.next());
