@@ -67,8 +67,8 @@ pub struct Parameters {
     pub half_life_minibatches: f32,
     /// Minibatches of a trainer, counted as above, for which blocks are evicted ahead of use, by arms that know next
     /// uses. Those beyond take free slots only: evicting for them would cost more fetches than it saves waiting, since
-    /// better victims will have been used for the last time before their turn. Raise it where a link's latency is more
-    /// than two steps.
+    /// better victims will have been used for the last time before their turn. Fewer where minibatches are large beside
+    /// the cache. Raise it where a link's latency is more than two steps.
     pub near_minibatches: u32,
     /// A block that no known minibatch uses is fetched if it will be used, before it goes again, with this chance.
     pub likely_accuracy_min: f32,
@@ -87,7 +87,7 @@ impl Default for Parameters {
             posture: Posture::Normal,
             job_horizons: BTreeMap::new(),
             warm: vec![],
-            half_life_minibatches: 128.0,
+            half_life_minibatches: 512.0,
             near_minibatches: 3,
             likely_accuracy_min: 0.76,
             foreseen_bytes_max: 64 << 20,

@@ -42,6 +42,10 @@ pub(super) struct Traits {
     pub eases: bool,
 }
 
+/// Minibatches are near as long as they are together at most this part of the cache: what goes for those after them
+/// would be needed before.
+const NEAR_SHARE: usize = 2;
+
 /// How far each segment of a minibatch has been planned.
 type Cursors = FxHashMap<EntryId, Vec<u32>>;
 
@@ -200,6 +204,8 @@ impl<O: Order> Arm<O> {
             Prefetching::Off => 0,
         };
         let mut candidates = vec![];
+        let slots = view.cache.geometry().slots() as usize;
+        let mut blocks = 0;
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
             let wanted = entry.wanted_ns.is_some();
@@ -209,7 +215,10 @@ impl<O: Order> Arm<O> {
             if open && (wanted || forecast.ahead < horizon) {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
-                let far = self.order.foresees() && !wanted && ahead >= view.parameters.near_minibatches;
+                blocks += entry.blocks.len();
+                let crowded = ahead > 0 && blocks > slots / NEAR_SHARE;
+                let far = ahead >= view.parameters.near_minibatches || crowded;
+                let far = self.order.foresees() && !wanted && far;
                 candidates.push(Candidate { id, rank, ahead, class, far, eased: false });
             }
         }

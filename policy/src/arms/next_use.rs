@@ -16,8 +16,8 @@ use rudder_graph::BlockRows;
 use rudder_topology::{BlockId, TableId};
 use std::collections::VecDeque;
 
-/// Minibatches that a prior weighs as much as.
-const PRIOR_MINIBATCHES: f32 = 64.0;
+/// Minibatches that a prior weighs as much as: it is an expectation, where each of them is one draw.
+const PRIOR_MINIBATCHES: f32 = 256.0;
 
 pub(super) struct NextUse {
     pool: Pool,

@@ -64,18 +64,26 @@ impl Budget {
     /// A new plan begins, on the facts as they are.
     pub fn renew(&mut self, view: &View, now_ns: u64) {
         self.links.clear();
-        self.links.extend(view.links.links().map(|(node, link)| LinkBudget {
-            node,
-            room: view.links.link_room(node, Class::Demand),
-            prefetch_room: view.links.link_room(node, Class::Prefetch),
-            prefetches: view.links.idle_takes(Class::Prefetch),
-            idle: link.in_flight_bytes == 0,
-            queue: link.in_flight_bytes,
-            taken: 0,
-            up: link.up,
-            bandwidth: link.bandwidth(now_ns),
-            transfer_max: link.window.transfer_max,
-            latency: link.cost.latency,
+        let node_idle = view.links.in_flight_bytes() == 0;
+        self.links.extend(view.links.links().map(|(node, link)| {
+            let idle = link.in_flight_bytes == 0;
+            let room = |class| view.links.link_room(node, class);
+            // Small change is saved up: a small transfer would leave small room when it ends, and so on for ever.
+            let least = link.window.transfer_max / 2;
+            let worth = |room: u64| if idle || room >= least { room } else { 0 };
+            LinkBudget {
+                node,
+                room: worth(room(Class::Demand)),
+                prefetch_room: worth(room(Class::Prefetch)),
+                prefetches: view.links.idle_takes(Class::Prefetch),
+                idle,
+                queue: link.in_flight_bytes,
+                taken: 0,
+                up: link.up,
+                bandwidth: link.bandwidth(now_ns),
+                transfer_max: link.window.transfer_max,
+                latency: link.cost.latency,
+            }
         }));
         // Which nodes store a part never changes.
         if self.replicas.is_empty() {
@@ -84,8 +92,10 @@ impl Budget {
             self.replicas =
                 parts.map(|part| view.links.replicas(part).iter().filter_map(at).collect()).collect();
         }
-        self.node_room = view.links.node_room();
-        self.node_idle = view.links.in_flight_bytes() == 0;
+        let least = self.links.iter().map(|link| link.transfer_max / 2).min().unwrap_or(0);
+        let room = view.links.node_room();
+        self.node_room = if node_idle || room >= least { room } else { 0 };
+        self.node_idle = node_idle;
         self.tables.clear();
         self.tables.extend((0..view.book.tables()).map(|table| {
             let table = TableId(table as u16);
