@@ -42,7 +42,12 @@ impl<O: Order> Arm<O> {
             } else if urgent {
                 if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
                     steps.push(Step::Bypass { entry: candidate.id });
+                    // It pins what it finds.
+                    for n in &need {
+                        self.budget.take_evictable(n.table, n.own_evictable);
+                    }
                     self.passing.push(candidate.id);
+                    reserved.push(candidate.id);
                 }
             } else {
                 break;
