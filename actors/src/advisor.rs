@@ -9,6 +9,7 @@ use crate::collector::Collection;
 use crate::supervisor::{ChildSpec, Started};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
 use rudder_messages::{ActorKind, ActorName, AdvisorMessage, DirectorMessage, names};
+use rudder_policy::advice::cost::CostMeter;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
@@ -36,6 +37,7 @@ struct Memory {
     observed: Observed,
     slow: SlowLoop,
     state: ClusterState,
+    cost: CostMeter,
 }
 
 impl Advice {
@@ -50,7 +52,12 @@ impl Advice {
         // A consult that has not answered by then never will: it has a deadline of its own.
         let lost_after_ns = cluster.advisor.deadline.0 * 2 + 10_000_000_000;
         let slow = SlowLoop::new(SlowConfig { lost_after_ns, ..SlowConfig::default() }, labels.clone());
-        let memory = Memory { observed: Observed::new(&cluster), slow, state: ClusterState::default() };
+        let memory = Memory {
+            observed: Observed::new(&cluster),
+            slow,
+            state: ClusterState::default(),
+            cost: CostMeter::default(),
+        };
         let thread = AdvisorThread::start(&cluster.advisor, labels.clone())?;
         Ok(Advice { name, collection, cluster, clock, labels, thread, memory: Mutex::new(memory) })
     }
@@ -64,7 +71,7 @@ impl Advice {
     fn tick(&self) {
         let now = self.clock.now();
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let Memory { observed, slow, state } = &mut *memory;
+        let Memory { observed, slow, state, cost } = &mut *memory;
         for (came, report) in self.collection.last() {
             let Some(node) = self.cluster.node_named(&report.node) else { continue };
             match report.sample {
@@ -75,6 +82,7 @@ impl Advice {
             }
         }
         *state = observed.state(now.0);
+        cost.observe(observed.totals());
         for order in slow.observe(state) {
             match order {
                 Order::Consult(edges) => {
@@ -90,16 +98,18 @@ impl Advice {
         }
         for (directive, outcome) in slow.take_outcomes() {
             let actions: Vec<_> = directive.actions.iter().map(|a| a.describe(&self.labels)).collect();
-            tracing::info!(?actions, ?outcome, counts = ?slow.counts(), "a directive was judged");
-            self.thread.ask(Asked::Judged(directive, outcome));
+            let cost = cost.end();
+            tracing::info!(?actions, ?outcome, ?cost, counts = ?slow.counts(), "a directive was judged");
+            self.thread.ask(Asked::Judged { directive, outcome, cost });
         }
         tell(&DirectorMessage::Alive);
     }
 
     fn answered(&self, directive: &Directive, predicted: f32) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let Memory { slow, state, .. } = &mut *memory;
+        let Memory { slow, state, cost, .. } = &mut *memory;
         if slow.answered(directive, predicted, state, self.clock.now().0) {
+            cost.begin();
             tell(&DirectorMessage::Enact(Box::new(directive.clone())));
         }
     }

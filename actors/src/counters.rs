@@ -1,6 +1,7 @@
 //! What a node counted, gathered from engines and movers.
 
 use crate::dataset::Dataset;
+use crate::observer::gpu::Gpus;
 use rudder_dataplane::StorageHandle;
 use rudder_messages::report::{ComputeCounters, StorageCounters};
 use rudder_policy::advice::sample::ComputeSample;
@@ -15,6 +16,8 @@ pub struct Counters {
     pub storage: Option<StorageHandle>,
     /// Whether this is a compute node, also one that serves no dataset.
     pub computes: bool,
+    /// The machine's, looked for once.
+    pub gpus: Option<Arc<Gpus>>,
 }
 
 impl Counters {
@@ -59,7 +62,8 @@ impl Counters {
             sum.add(sample);
             sum
         });
-        self.computes.then(|| sum.unwrap_or_default())
+        let gpu_use = self.gpus.as_ref().and_then(|gpus| gpus.mean_use());
+        self.computes.then(|| ComputeSample { gpu_use, ..sum.unwrap_or_default() })
     }
 
     /// What the storage mover sent; `None` where the node is no storage node.

@@ -106,6 +106,7 @@ impl RunningNode {
             datasets: compute.as_ref().map_or_else(Vec::new, ComputeSide::datasets),
             storage: storage.as_ref().map(|side| side.handle.clone()),
             computes: compute.is_some(),
+            gpus: Some(base.gpus()),
         };
         if counters.computes {
             let identity = (base.node.id, base.node.name.clone());
@@ -214,15 +215,18 @@ impl Base {
         Respondent { node: self.node.name.clone(), generation: self.generation, clock: self.clock, root }
     }
 
-    fn observer(&self, counters: Counters, mailbox: Mailbox<ObserverMessage>) -> ChildSpec {
+    fn gpus(&self) -> Arc<Gpus> {
         let gpus = Gpus::open(self.config.nvml_library.as_deref());
         tracing::info!(gpus = %gpus.summary(), "observer");
+        Arc::new(gpus)
+    }
+
+    fn observer(&self, counters: Counters, mailbox: Mailbox<ObserverMessage>) -> ChildSpec {
         let observation = Arc::new(Observation {
             node: self.node.name.clone(),
             generation: self.generation,
             clock: self.clock,
             counters,
-            gpus,
         });
         worker::child(self.name(ActorKind::Observer), mailbox, move || Observer::new(observation.clone()))
     }

@@ -7,7 +7,6 @@ use crate::clock::NodeClock;
 use crate::counters::Counters;
 use crate::mailbox::Mailbox;
 use crate::worker::Work;
-use gpu::Gpus;
 use process::ProcessMeter;
 use ractor::ActorRef;
 use rudder_messages::{CollectorMessage, ObserverMessage, REPORT_PERIOD, Report, names};
@@ -20,7 +19,6 @@ pub struct Observation {
     pub generation: Generation,
     pub clock: NodeClock,
     pub counters: Counters,
-    pub gpus: Gpus,
 }
 
 /// The actor's work.
@@ -43,7 +41,7 @@ impl Observer {
             generation: observation.generation,
             at,
             process: self.meter.measure(at),
-            gpus: observation.gpus.measure(),
+            gpus: observation.counters.gpus.as_ref().map_or_else(Vec::new, |gpus| gpus.measure()),
             compute: observation.counters.compute(),
             storage: observation.counters.storage(),
             sample: observation.counters.sample(),

@@ -10,7 +10,7 @@ use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::Vocabulary;
-use rudder_policy::advice::options::{Options, options};
+use rudder_policy::advice::options::{Choice, Options, options};
 use rudder_policy::advice::parse::{Answer, Asked, Refused, parse};
 use rudder_policy::advice::prompt::prompt;
 use rudder_policy::advice::report::{Past, Reporter};
@@ -23,10 +23,11 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Where a directive came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The back end answered.
+    #[default]
     Backend,
     /// A similar state had one.
     Cache,
@@ -50,7 +51,7 @@ pub struct Consulted {
     pub predicted: f32,
     pub source: Source,
     /// Actions that are expected to hurt, with what is expected: left out.
-    pub dropped: Vec<(Action, f32)>,
+    pub dropped: Vec<Choice>,
     pub refusals: Vec<Refused>,
     /// As shown, in their order.
     pub options: Options,
@@ -254,9 +255,10 @@ fn judge(
     attempts: Vec<Attempt>,
     evaluator: &Evaluator,
 ) -> Consulted {
-    let judged = actions.into_iter().map(|action| (action, evaluator.predict(&action, state)));
-    let (dropped, kept): (Vec<_>, Vec<_>) = judged.partition(|&(_, predicted)| predicted > 0.0);
-    let predicted = kept.iter().map(|&(_, predicted)| predicted).sum();
-    let directive = Directive { actions: kept.into_iter().map(|(action, _)| action).collect() };
+    let judge = |action| Choice { action, predicted: evaluator.predict(&action, state) };
+    let (dropped, kept): (Vec<_>, Vec<_>) =
+        actions.into_iter().map(judge).partition(|choice| choice.predicted > 0.0);
+    let predicted = kept.iter().map(|choice| choice.predicted).sum();
+    let directive = Directive { actions: kept.into_iter().map(|choice| choice.action).collect() };
     Consulted { directive, predicted, source, dropped, refusals, options, attempts }
 }

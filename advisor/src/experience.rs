@@ -1,112 +1,46 @@
-//! The experience store: what was known, what was done, what was expected and what came of it, in an embedded database
-//! (redb: every commit is whole after a kill). Bounded: the oldest entries go.
+//! Experience: what was known, what was shown and in which order, what was answered and what of it was refused, what was
+//! expected, what came of it and what it cost others.
 
-use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
+pub mod store;
+
+use crate::consult::Source;
+use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::evaluate::{FEATURES, features};
 use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::options::{Choice, Options};
+use rudder_policy::advice::parse::Refused;
 use rudder_policy::advice::report::Reporter;
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::Outcome;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+pub use store::{ExperienceError, Retention, Store};
 
-/// Entries kept; the oldest go first. At some kilobytes an entry, a file of some tens of megabytes.
-pub const ENTRIES_MAX: u64 = 10_000;
-
-const ENTRIES: TableDefinition<u64, &[u8]> = TableDefinition::new("experience");
-
-/// One judged directive.
+/// One judged directive. What entries of earlier versions lack is empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experience {
     /// Who answered, as the back end calls itself, or `rules`.
     pub backend: String,
+    /// Whether the back end answered at all; if not, why.
+    #[serde(default)]
+    pub source: Source,
     /// The state that was asked about.
     pub state: ClusterState,
+    /// What could be chosen, in the order in which it was shown.
+    #[serde(default)]
+    pub options: Options,
     pub directive: Directive,
+    /// What of the answer was not taken, and why.
+    #[serde(default)]
+    pub refusals: Vec<Refused>,
+    /// Actions that the evaluator left out, with what it expected of them.
+    #[serde(default)]
+    pub dropped: Vec<Choice>,
     pub outcome: Outcome,
-}
-
-/// Why the store did not do as asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperienceError {
-    #[error("{}: the experience store cannot be opened: {reason}; name a file that a scheduler node wrote, or a new one in an existing folder", path.display())]
-    Open { path: PathBuf, reason: String },
-    #[error("{}: {reason}", path.display())]
-    Database { path: PathBuf, reason: String },
-    #[error("{}: entry {number} is damaged: {reason}", path.display())]
-    Entry { path: PathBuf, number: u64, reason: String },
-}
-
-/// An open store. One process at a time.
-pub struct Store {
-    path: PathBuf,
-    database: Database,
-}
-
-impl Store {
-    /// Opens a store, or makes one.
-    pub fn open(path: &Path) -> Result<Store, ExperienceError> {
-        Store::of(path, Database::create(path))
-    }
-
-    /// Opens a store that is there.
-    pub fn open_existing(path: &Path) -> Result<Store, ExperienceError> {
-        Store::of(path, Database::open(path))
-    }
-
-    fn of(path: &Path, opened: Result<Database, redb::DatabaseError>) -> Result<Store, ExperienceError> {
-        let path = path.to_owned();
-        match opened {
-            Ok(database) => Ok(Store { path, database }),
-            Err(error) => Err(ExperienceError::Open { path, reason: error.to_string() }),
-        }
-    }
-
-    fn fail(&self, error: impl std::fmt::Display) -> ExperienceError {
-        ExperienceError::Database { path: self.path.clone(), reason: error.to_string() }
-    }
-
-    /// Adds an entry; it is on disk when this returns.
-    pub fn add(&self, experience: &Experience) -> Result<(), ExperienceError> {
-        self.add_bounded(experience, ENTRIES_MAX)
-    }
-
-    fn add_bounded(&self, experience: &Experience, entries_max: u64) -> Result<(), ExperienceError> {
-        let bytes = serde_json::to_vec(experience).map_err(|error| self.fail(error))?;
-        let write = self.database.begin_write().map_err(|error| self.fail(error))?;
-        {
-            let mut table = write.open_table(ENTRIES).map_err(|error| self.fail(error))?;
-            let last = table.last().map_err(|error| self.fail(error))?.map(|(number, _)| number.value());
-            let next = last.map_or(0, |last| last + 1);
-            table.insert(next, bytes.as_slice()).map_err(|error| self.fail(error))?;
-            while table.len().map_err(|error| self.fail(error))? > entries_max {
-                table.pop_first().map_err(|error| self.fail(error))?;
-            }
-        }
-        write.commit().map_err(|error| self.fail(error))
-    }
-
-    /// All entries, oldest first, with their numbers.
-    pub fn entries(&self) -> Result<Vec<(u64, Experience)>, ExperienceError> {
-        let read = self.database.begin_read().map_err(|error| self.fail(error))?;
-        let table = match read.open_table(ENTRIES) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(vec![]),
-            Err(error) => return Err(self.fail(error)),
-        };
-        let mut entries = vec![];
-        for entry in table.iter().map_err(|error| self.fail(error))? {
-            let (number, bytes) = entry.map_err(|error| self.fail(error))?;
-            let number = number.value();
-            let experience = serde_json::from_slice(bytes.value()).map_err(|error| {
-                ExperienceError::Entry { path: self.path.clone(), number, reason: error.to_string() }
-            })?;
-            entries.push((number, experience));
-        }
-        Ok(entries)
-    }
+    /// `None` where too little was measured to tell.
+    #[serde(default)]
+    pub cost: Option<OpportunityCost>,
 }
 
 impl Experience {
@@ -128,13 +62,19 @@ impl Experience {
         sum
     }
 
+    /// Nodes in the order of the state.
+    #[must_use]
+    pub fn labels(&self) -> Labels {
+        let compute = self.state.compute.iter().map(|compute| compute.node).collect();
+        let storage = self.state.storage.iter().map(|storage| storage.node).collect();
+        Labels::new(compute, storage)
+    }
+
     /// A line of chat fine-tuning data: the question, the answer in the form that is asked for, and the reward. Nodes
     /// have the labels of their order in the state.
     #[must_use]
     pub fn chat(&self) -> serde_json::Value {
-        let compute = self.state.compute.iter().map(|compute| compute.node).collect();
-        let storage = self.state.storage.iter().map(|storage| storage.node).collect();
-        let labels = Labels::new(compute, storage);
+        let labels = self.labels();
         let report = Reporter::default().compact(&self.state, &labels, &[]);
         let actions: Vec<_> = self.directive.actions.iter().map(|action| action.to_json(&labels)).collect();
         let answer = json!({ "actions": actions, "reason": "" });
@@ -149,63 +89,44 @@ impl Experience {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rudder_policy::advice::directive::{Action, Change};
+    use rudder_policy::advice::parse::RefusalReason;
     use rudder_policy::advice::trial::TrialVerdict;
     use rudder_policy::parameters::Posture;
     use rudder_topology::NodeId;
 
-    fn experience(minibatch: u64) -> Experience {
-        let change = Change::Posture(Posture::DemandOnly);
+    pub(crate) fn experience(minibatch: u64) -> Experience {
+        let action = |posture| Action { compute: NodeId(0), change: Change::Posture(posture), ttl_s: 60 };
+        let choice = |posture| Choice { action: action(posture), predicted: -0.1 };
+        let refused = |reason| Refused { lever: Some("posture"), field: Some("compute"), reason };
         Experience {
             backend: "rules".to_owned(),
+            source: Source::Rules { because: "no answer within 2s".to_owned() },
             state: ClusterState { minibatch, ..ClusterState::default() },
-            directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
+            options: Options {
+                shown: [Posture::DemandFirst, Posture::DemandOnly].map(choice).to_vec(),
+                ranks: vec![1, 0],
+            },
+            directive: Directive { actions: vec![action(Posture::DemandOnly)] },
+            refusals: vec![refused(RefusalReason::UnknownId)],
+            dropped: vec![choice(Posture::Normal)],
             outcome: Outcome { predicted: -0.1, measured: Some(-0.2), verdict: TrialVerdict::Kept },
+            cost: Some(OpportunityCost { minibatches: 7, demand_bytes: 9, ..OpportunityCost::default() }),
         }
     }
 
-    fn minibatches(store: &Store) -> Vec<(u64, u64)> {
-        store.entries().unwrap().into_iter().map(|(number, e)| (number, e.state.minibatch)).collect()
-    }
-
     #[test]
-    fn entries_survive_and_the_oldest_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("e.redb");
-        let store = Store::open(&path).unwrap();
-        assert_eq!(minibatches(&store), []);
-        for minibatch in 0..5 {
-            store.add_bounded(&experience(minibatch), 3).unwrap();
+    fn entries_of_earlier_versions_are_read() {
+        let mut json = serde_json::to_value(experience(1)).unwrap();
+        let all = json.as_object_mut().unwrap();
+        for key in ["source", "options", "refusals", "dropped", "cost"] {
+            all.remove(key).unwrap();
         }
-        drop(store);
-        let store = Store::open_existing(&path).unwrap();
-        assert_eq!(minibatches(&store), [(2, 2), (3, 3), (4, 4)]);
-        assert_eq!(store.entries().unwrap()[0].1, experience(2));
-    }
-
-    #[test]
-    fn what_is_no_store_is_said_with_its_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("e.redb");
-        assert!(Store::open_existing(&path).err().unwrap().to_string().contains("e.redb"));
-        std::fs::write(&path, "not a database").unwrap();
-        assert!(Store::open(&path).err().unwrap().to_string().contains("cannot be opened"));
-    }
-
-    /// A copy of the file at any moment is what a kill leaves behind: it opens, with every entry that was added.
-    #[test]
-    fn what_a_kill_leaves_is_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("e.redb");
-        let store = Store::open(&path).unwrap();
-        for minibatch in 0..3 {
-            store.add(&experience(minibatch)).unwrap();
-            let left = folder.path().join("left.redb");
-            std::fs::copy(&path, &left).unwrap();
-            assert_eq!(minibatches(&Store::open_existing(&left).unwrap()).len() as u64, minibatch + 1);
-        }
+        let former: Experience = serde_json::from_value(json).unwrap();
+        assert_eq!(former.directive, experience(1).directive);
+        assert!(former.options.shown.is_empty() && former.refusals.is_empty() && former.cost.is_none());
     }
 
     #[test]

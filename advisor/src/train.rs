@@ -120,10 +120,10 @@ mod tests {
         let truth = if change == posture { (hit_rate - 0.5) * 0.4 } else { 0.05 };
         let noise = (key.unit(2) as f32 - 0.5) * 0.02;
         Experience {
-            backend: "rules".to_owned(),
             state: ClusterState { compute: vec![compute], ..ClusterState::default() },
             directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
             outcome: Outcome { predicted: 0.0, measured: Some(truth + noise), verdict: TrialVerdict::Kept },
+            ..crate::experience::tests::experience(seed)
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger and coalesce (when to ask),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
-//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good);
+//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
 //! slow_loop (all of it, in order).
 
 pub mod labels;
@@ -35,6 +35,7 @@ pub mod breaker;
 pub mod retry;
 pub mod reuse;
 
+pub mod cost;
 pub mod trial;
 
 pub mod slow_loop;

@@ -1,7 +1,11 @@
 //! `rudder experience` over a store as a scheduler node leaves it.
 
+use rudder_advisor::Source;
 use rudder_advisor::experience::{Experience, Store};
+use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::directive::{Action, Change, Directive};
+use rudder_policy::advice::options::Options;
+use rudder_policy::advice::parse::{RefusalReason, Refused};
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
 use rudder_policy::parameters::Posture;
@@ -15,6 +19,15 @@ fn experience(minibatch: u64) -> Experience {
     let measured = Some(if minibatch.is_multiple_of(3) { 0.1 } else { -0.2 });
     Experience {
         backend: "openai small".to_owned(),
+        source: Source::Backend,
+        options: Options::default(),
+        refusals: vec![Refused { lever: Some("posture"), field: None, reason: RefusalReason::Duplicate }],
+        dropped: vec![],
+        cost: Some(OpportunityCost {
+            demand_bytes: 5 << 20,
+            demand_bytes_usual: 2 << 20,
+            ..OpportunityCost::default()
+        }),
         state: ClusterState { minibatch, ..ClusterState::default() },
         directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
         outcome: Outcome { predicted: -0.1, measured, verdict: TrialVerdict::Kept },
@@ -32,6 +45,7 @@ fn experience_is_shown_exported_and_learned_from() {
 
     let shown = run("show", &mut rudder(&["experience", "show", file])).stdout;
     assert_eq!(shown.len(), 42, "{shown:#?}");
+    assert!(shown[1].contains("      1        3.15  openai small"), "{}", shown[1]);
     assert!(shown[1].contains("+0.100") && shown[2].contains("-0.200") && shown[1].contains("openai small"));
     let json = run("show", &mut rudder(&["experience", "show", file, "--json"])).stdout.join("\n");
     assert_eq!(serde_json::from_str::<Vec<Experience>>(&json).unwrap()[7], experience(7));

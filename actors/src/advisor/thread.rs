@@ -4,8 +4,9 @@ use ractor::ActorRef;
 use rudder_advisor::experience::{Experience, Store};
 use rudder_advisor::open::open;
 use rudder_advisor::train;
-use rudder_advisor::{Consultant, Source};
+use rudder_advisor::{Consultant, Consulted, Source};
 use rudder_messages::AdvisorMessage;
+use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
@@ -22,7 +23,11 @@ pub(super) enum Asked {
         past: Vec<Past>,
     },
     /// A directive was judged; where it was taken back, it hurt.
-    Judged(Directive, Outcome),
+    Judged {
+        directive: Directive,
+        outcome: Outcome,
+        cost: Option<OpportunityCost>,
+    },
 }
 
 type Answers = Arc<Mutex<Option<ActorRef<AdvisorMessage>>>>;
@@ -66,22 +71,20 @@ async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceive
             None
         }
     });
-    // Who answered last, and in which state.
-    let mut last = None;
+    // The last answer, until it is judged.
+    let mut last: Option<Experience> = None;
     while let Some(asked) = asked.recv().await {
         let (state, past) = match asked {
             Asked::Consult { state, past } => (state, past),
-            Asked::Judged(directive, outcome) => {
+            Asked::Judged { directive, outcome, cost } => {
                 if let Some(consultant) =
                     consultant.as_mut().filter(|_| outcome.verdict == TrialVerdict::Reverted)
                 {
                     consultant.hurt(&directive);
                 }
-                if let (Some(store), Some((backend, state))) = (&store, last.take()) {
-                    let experience = Experience { backend, state, directive, outcome };
-                    if let Err(error) = store.add(&experience) {
-                        tracing::warn!(%error, "an experience was not kept");
-                    }
+                if let (Some(store), Some(answer)) = (&store, last.take()) {
+                    let experience = Experience { outcome, cost, ..answer };
+                    keep(store, &experience);
                 }
                 continue;
             }
@@ -95,20 +98,51 @@ async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceive
         let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
         let rules = matches!(consulted.source, Source::Rules { .. });
         let who = if rules { "rules".to_owned() } else { consultant.backend_name() };
-        last = Some((who, *state));
         tracing::info!(
             backend = %consultant.backend_name(), source = ?consulted.source, rules, ?actions,
             predicted = consulted.predicted, refused = consulted.refusals.len(), attempts = consulted.attempts.len(),
             breaker = ?consultant.breaker(), "the advisor answered"
         );
         let answer = AdvisorMessage::Answered {
-            directive: Box::new(consulted.directive),
+            directive: Box::new(consulted.directive.clone()),
             predicted: consulted.predicted,
+        };
+        let said_nothing = consulted.directive.actions.is_empty();
+        let experience = unjudged(who, *state, consulted);
+        // What changes nothing is never judged; that it was answered so is experience all the same.
+        last = match &store {
+            Some(store) if said_nothing => {
+                keep(store, &experience);
+                None
+            }
+            _ => Some(experience),
         };
         if let Some(actor) = &*to.lock().unwrap_or_else(PoisonError::into_inner) {
             // An actor that has just failed lost its question, too.
             let _ = actor.send_message(answer);
         }
+    }
+}
+
+/// An answer with all that was known of it before anything came of it.
+fn unjudged(backend: String, state: ClusterState, consulted: Consulted) -> Experience {
+    let (predicted, verdict) = (consulted.predicted, TrialVerdict::Expired);
+    Experience {
+        backend,
+        source: consulted.source,
+        state,
+        options: consulted.options,
+        directive: consulted.directive,
+        refusals: consulted.refusals,
+        dropped: consulted.dropped,
+        outcome: Outcome { predicted, measured: None, verdict },
+        cost: None,
+    }
+}
+
+fn keep(store: &Store, experience: &Experience) {
+    if let Err(error) = store.add(experience) {
+        tracing::warn!(%error, "an experience was not kept");
     }
 }
 

@@ -40,6 +40,13 @@ impl Gpus {
         }
     }
 
+    /// The mean use of those that answer; `None` where none does.
+    #[must_use]
+    pub fn mean_use(&self) -> Option<f32> {
+        let all = self.measure();
+        (!all.is_empty()).then(|| all.iter().map(|gpu| gpu.utilisation).sum::<f32>() / all.len() as f32)
+    }
+
     /// Every GPU that answers.
     #[must_use]
     pub fn measure(&self) -> Vec<GpuLoad> {
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn no_library_is_no_gpu() {
         let gpus = Gpus::open(Some(OsStr::new("/nonexistent/libnvidia-ml.so")));
-        assert!(gpus.measure().is_empty());
+        assert!(gpus.measure().is_empty() && gpus.mean_use().is_none());
         assert!(gpus.summary().starts_with("no GPU ("), "{}", gpus.summary());
     }
 
@@ -80,6 +87,6 @@ mod tests {
         assert_eq!(gpus.summary(), "2 GPU(s)");
         let expected =
             GpuLoad { index: 0, utilisation: 0.85, memory_used: Bytes(600), memory_total: Bytes(1000) };
-        assert_eq!(gpus.measure(), [expected]);
+        assert_eq!((gpus.measure(), gpus.mean_use()), (vec![expected], Some(0.85)));
     }
 }

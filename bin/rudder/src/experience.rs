@@ -4,6 +4,7 @@ use crate::exit::{Failure, bad_input, failed, print_json, say};
 use clap::{Subcommand, ValueEnum};
 use rudder_advisor::experience::{Experience, ExperienceError, Store};
 use rudder_advisor::train::{TrainError, train};
+use rudder_policy::advice::cost::OpportunityCost;
 use std::path::{Path, PathBuf};
 
 #[derive(Subcommand)]
@@ -61,17 +62,27 @@ fn entries(file: &Path) -> Result<Vec<(u64, Experience)>, Failure> {
 }
 
 fn show(entries: &[(u64, Experience)]) -> Result<(), Failure> {
-    say("entry  minibatch  predicted  measured  verdict   advisor")?;
+    say("entry  minibatch  predicted  measured  verdict   refused     late MB  advisor")?;
     for (number, experience) in entries {
         let outcome = experience.outcome;
         let measured = outcome.measured.map_or("-".to_owned(), |change| format!("{change:+.3}"));
         let verdict = format!("{:?}", outcome.verdict).to_lowercase();
+        let late = experience.cost.map_or("-".to_owned(), |cost| format!("{:.2}", megabytes(cost)));
+        let refused = experience.refusals.len() + experience.dropped.len();
         say(format_args!(
-            "{number:>5}  {:>9}  {:>+9.3}  {measured:>8}  {verdict:<8}  {}",
+            "{number:>5}  {:>9}  {:>+9.3}  {measured:>8}  {verdict:<8}  {refused:>7}  {late:>10}  {}",
             experience.state.minibatch, outcome.predicted, experience.backend
         ))?;
     }
-    say(format_args!("{} directives; changes are of the wait share, negative is better", entries.len()))
+    say(format_args!(
+        "{} directives; changes are of the wait share, negative is better; late: fetched while a trainer waited, \
+         beyond what as many minibatches fetched so before",
+        entries.len()
+    ))
+}
+
+fn megabytes(cost: OpportunityCost) -> f64 {
+    cost.delayed_bytes() as f64 / 1e6
 }
 
 fn learn(file: &Path, out: &Path) -> Result<(), Failure> {

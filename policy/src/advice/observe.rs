@@ -1,5 +1,6 @@
 //! From nodes' samples to the state of the cluster.
 
+use super::cost::Totals;
 use super::sample::{ComputeSample, LinkSample};
 use super::state::{ClusterState, ComputeState, Group, JobState, LinkState, StorageState};
 use rudder_topology::{BytesPerSecond, Cluster, NodeId};
@@ -30,6 +31,7 @@ pub struct Observed {
     /// Storage nodes and how much of their parts others store as well.
     storage: BTreeMap<NodeId, f32>,
     nodes: BTreeMap<NodeId, Known>,
+    totals: Totals,
 }
 
 impl Observed {
@@ -53,7 +55,7 @@ impl Observed {
             more as f32 / own.max(1) as f32
         };
         let storage = with(|node| node.roles.storage).map(|node| (node, replicated(node))).collect();
-        Observed { rates, storage, nodes: BTreeMap::new() }
+        Observed { rates, storage, nodes: BTreeMap::new(), totals: Totals::default() }
     }
 
     /// Takes in a sample that a node made when its own clock said so. The first of an incarnation says nothing yet.
@@ -66,6 +68,7 @@ impl Observed {
             |known| (known.state.clone(), known.links.clone(), known.usual.clone()),
         );
         if let Some(before) = known.as_ref().filter(|_| grew && passed_ns > 0) {
+            self.totals.add(&before.sample, &sample);
             state = compute(node, &before.sample, &sample, passed_ns);
             state.drift = drift(&mut usual, &sample);
             let rate = |link: &LinkSample| self.rates.get(&(link.storage, node)).copied();
@@ -88,6 +91,12 @@ impl Observed {
     /// A node that is gone says nothing any more.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
+    }
+
+    /// What all nodes together did since this began to watch.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// The cluster as the last samples show it.
@@ -167,9 +176,11 @@ fn compute(node: NodeId, before: &ComputeSample, now: &ComputeSample, passed_ns:
     let jobs: Vec<_> = now.jobs.iter().map(job).collect();
     let trainers: u32 = now.jobs.iter().map(|job| job.trainers).sum();
     let weighted = jobs.iter().zip(&now.jobs).map(|(state, of)| state.wait_share * of.trainers as f32);
+    // It came from another process.
+    let gpu_use = now.gpu_use.filter(|used| used.is_finite()).map(|used| used.clamp(0.0, 1.0));
     ComputeState {
         node,
-        gpu_use: None,
+        gpu_use,
         wait_share: weighted.sum::<f32>() / trainers.max(1) as f32,
         hit_rate: share(resident, wanted, 1.0),
         drift: 0.0,
@@ -273,6 +284,7 @@ mod tests {
             bytes_prefetch: n * 30,
             minibatches_released: n,
             cache_free: 0.1,
+            gpu_use: None,
             ready: 1,
             wants: vec![(hot(DatasetIndex(0), PartId((n % 40 / 20) as u16)), 10)],
             next: vec![],
@@ -299,6 +311,31 @@ mod tests {
         assert_eq!((state.minibatch, state.at_ns, state.storage.len()), (1, 7, 2));
         assert!((state.storage[0].load - 0.5).abs() < 1e-3 && state.storage[0].replicated == 1.0);
         assert_eq!(after(1, 1, 0.0).compute[0].wait_share, 0.0, "one sample says nothing");
+    }
+
+    #[test]
+    fn devices_are_told_where_they_say_something() {
+        let with = |gpu_use| {
+            let mut observed = Observed::new(&cluster());
+            for n in 0..2 {
+                observed.take(NodeId(0), n * 2 * SECOND, ComputeSample { gpu_use, ..sample(n, 1, 0.0) });
+            }
+            observed.state(0).compute[0].gpu_use
+        };
+        assert_eq!(
+            [None, Some(0.7), Some(7.0), Some(f32::NAN)].map(with),
+            [None, Some(0.7), Some(1.0), None]
+        );
+    }
+
+    #[test]
+    fn totals_grow_over_restarts_of_nodes() {
+        let mut observed = Observed::new(&cluster());
+        for n in [5, 6, 0, 1] {
+            observed.take(NodeId(0), n * 2 * SECOND, sample(n, 1, 0.0));
+        }
+        let expected = Totals { minibatches: 2, demand_bytes: 20, wait_ns: 2 * SECOND };
+        assert_eq!(observed.totals(), expected);
     }
 
     #[test]

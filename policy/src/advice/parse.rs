@@ -5,7 +5,7 @@
 use super::directive::Action;
 use super::lever::{ACTIONS_MAX, Field, Kind, LEVERS, Lever, TTL, TTL_S_DEFAULT, Value, Vocabulary};
 use super::schema::{REASON_CHARS_MAX, option_label};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
 /// Bytes of an answer that are looked at.
@@ -64,16 +64,45 @@ impl RefusalReason {
 }
 
 /// One refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The lever's name in the table, where one was recognised.
-    #[serde(skip_deserializing)]
     pub lever: Option<&'static str>,
     /// The field's name in the table, where it is about one.
-    #[serde(skip_deserializing)]
     pub field: Option<&'static str>,
     #[serde(flatten)]
     pub reason: RefusalReason,
+}
+
+/// A refusal as it is kept. A name that the table does not have (any more) is dropped.
+#[derive(Deserialize)]
+struct Kept {
+    lever: Option<String>,
+    field: Option<String>,
+    #[serde(flatten)]
+    reason: RefusalReason,
+}
+
+// By hand: derived, it would only take text that lives for ever.
+impl<'de> Deserialize<'de> for Refused {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Kept::deserialize(from).map(Refused::from)
+    }
+}
+
+impl From<Kept> for Refused {
+    fn from(kept: Kept) -> Self {
+        let known = |name: Option<String>, mut table: Box<dyn Iterator<Item = &'static str>>| {
+            let name = name?;
+            table.find(|&known| known == name)
+        };
+        let fields = LEVERS.iter().flat_map(|lever| lever.fields).chain([&TTL]);
+        Refused {
+            lever: known(kept.lever, Box::new(LEVERS.iter().map(|lever| lever.name))),
+            field: known(kept.field, Box::new(fields.map(|field| field.name))),
+            reason: kept.reason,
+        }
+    }
 }
 
 impl std::fmt::Display for Refused {

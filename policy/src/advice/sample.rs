@@ -44,6 +44,8 @@ pub struct ComputeSample {
     pub minibatches_released: u64,
     /// Of all slots.
     pub cache_free: f32,
+    /// The mean of the machine's devices, 0 to 1; `None` where none says it.
+    pub gpu_use: Option<f32>,
     /// Minibatches that are ready, all trainers together.
     pub ready: u32,
     /// Remote groups by the rows that announced minibatches want of them, most wanted first.
@@ -81,6 +83,7 @@ impl ComputeSample {
         self.bytes_prefetch += other.bytes_prefetch;
         self.minibatches_released += other.minibatches_released;
         self.cache_free = self.cache_free.min(other.cache_free);
+        self.gpu_use = self.gpu_use.or(other.gpu_use);
         self.ready += other.ready;
         self.wants.extend(other.wants);
         self.next.extend(other.next);

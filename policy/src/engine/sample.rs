@@ -37,6 +37,8 @@ impl Engine {
             bytes_prefetch: self.statistics.bytes_prefetch,
             minibatches_released: self.statistics.minibatches_released,
             cache_free: free as f32 / slots.max(1) as f32,
+            // A device belongs to the machine, not to an engine.
+            gpu_use: None,
             ready: entries().filter(|entry| entry.phase == Phase::Ready).count() as u32,
             wants: self.wanted_parts(dataset),
             next: self.lacking(dataset),

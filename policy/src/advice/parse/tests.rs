@@ -208,6 +208,17 @@ fn no_text_of_an_answer_reaches_a_refusal() {
     assert!(!shown.contains("ignore") && shown.contains("posture.compute"), "{shown}");
 }
 
+#[test]
+fn refusals_are_kept_whole() {
+    let text = r#"{"choose":["Q"],"actions":[{"lever":"posture","compute":"C9","posture":"normal"}]}"#;
+    let refusals = parse_all(text.as_bytes()).refusals;
+    let kept = serde_json::to_string(&refusals).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<Refused>>(&kept).unwrap(), refusals);
+    assert_eq!((refusals[1].lever, refusals[1].field), (Some("posture"), Some("compute")));
+    let former = kept.replace("\"posture\"", "\"a lever of the past\"");
+    assert_eq!(serde_json::from_str::<Vec<Refused>>(&former).unwrap()[1].lever, None);
+}
+
 /// A plausible answer, spoiled.
 fn spoiled(seed: u64) -> Vec<u8> {
     let key = Key::new(seed);

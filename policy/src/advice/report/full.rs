@@ -45,7 +45,7 @@ fn compute_line(compute: &ComputeState, labels: &Labels) -> Option<String> {
     let mut text = format!("compute {}: ", labels.of_compute(compute.node)?);
     match compute.gpu_use {
         Some(used) => text += &format!("GPU use {}%", percent(used)),
-        None => text += &format!("GPU use unknown, wait share {}%", percent(compute.wait_share)),
+        None => text += &format!("GPU absent, wait share {}%", percent(compute.wait_share)),
     }
     if compute.ready > 0 {
         let _ = write!(text, "; {} ready", compute.ready);

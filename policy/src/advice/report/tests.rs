@@ -84,7 +84,7 @@ fn the_full_form_says_what_else_is_known() {
     state.ahead_minibatches = 0;
     let expected = "\
 [state report] T120
-compute C0: GPU use unknown, wait share 30%; 2 ready; waiting for blocks [B102, B201]; next minibatch needs [B102, B103, B205, B207]
+compute C0: GPU absent, wait share 30%; 2 ready; waiting for blocks [B102, B201]; next minibatch needs [B102, B103, B205, B207]
 storage S0: not reachable
 link S0-C0: bandwidth use 45%; carries 25% of its stated rate; latency 1.5 ms
 ";
