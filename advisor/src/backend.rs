@@ -3,6 +3,7 @@
 use rudder_graph::random::Key;
 use rudder_policy::advice::options::Options;
 use rudder_policy::advice::prompt::Prompt;
+use rudder_policy::advice::state::ClusterState;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub struct Question {
     pub prompt: Prompt,
     pub options: Options,
+    /// What the report in the prompt was made of.
+    pub state: ClusterState,
     /// Where a control's randomness comes from.
     pub key: Key,
     /// What is left of the consult's time.

@@ -1,7 +1,9 @@
-//! The rules and the controls as back ends: they write their answer as a model would, so that all go the same way.
+//! The rules, the controls and the distilled advisor as back ends: they write their answer as a language model would,
+//! so that all go the same way.
 
 use crate::backend::{Answering, Backend, Question, Reply};
 use rudder_policy::advice::choose::Chooser;
+use rudder_policy::advice::distilled::Distilled;
 use rudder_policy::advice::schema::option_label;
 use serde_json::json;
 
@@ -13,10 +15,7 @@ impl ChooserBackend {
     /// The answer, which is there at once.
     #[must_use]
     pub fn answer(&self, question: &Question) -> Reply {
-        let chosen: Vec<_> =
-            self.0.choose(&question.options, question.key).into_iter().map(option_label).collect();
-        let text = json!({ "choose": chosen, "reason": self.label() }).to_string().into_bytes();
-        Reply { text, ..Reply::default() }
+        reply(self.0.choose(&question.options, question.key), self.label())
     }
 
     fn label(&self) -> &'static str {
@@ -38,4 +37,25 @@ impl Backend for ChooserBackend {
     fn ask<'a>(&'a self, question: &'a Question) -> Answering<'a> {
         Box::pin(std::future::ready(Ok(self.answer(question))))
     }
+}
+
+/// Answers like the best past directives.
+#[derive(Clone, Debug)]
+pub struct DistilledBackend(pub Distilled);
+
+impl Backend for DistilledBackend {
+    fn name(&self) -> String {
+        "distilled".to_owned()
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question) -> Answering<'a> {
+        let chosen = self.0.choose(&question.options, &question.state);
+        Box::pin(std::future::ready(Ok(reply(chosen, "distilled"))))
+    }
+}
+
+fn reply(chosen: Vec<usize>, reason: &str) -> Reply {
+    let chosen: Vec<_> = chosen.into_iter().map(option_label).collect();
+    let text = json!({ "choose": chosen, "reason": reason }).to_string().into_bytes();
+    Reply { text, ..Reply::default() }
 }

@@ -58,6 +58,15 @@ pub struct Consulted {
     pub attempts: Vec<Attempt>,
 }
 
+/// What a consult is about.
+struct Subject<'a> {
+    state: &'a ClusterState,
+    report: &'a str,
+    options: &'a Options,
+    vocabulary: &'a Vocabulary,
+    key: Key,
+}
+
 /// Asks one back end about one cluster, and remembers what a good asker remembers.
 pub struct Consultant {
     backend: Box<dyn Backend>,
@@ -148,42 +157,35 @@ impl Consultant {
         let report = self.reporter.compact(state, &self.labels, past);
         let mut attempts = vec![];
         let deadline = Instant::now() + self.time_max;
-        let because = match self.ask(&report, &options, &vocabulary, key, deadline, &mut attempts).await {
-            Ok(answer) => {
-                let refusals = answer.refusals;
-                let consulted = judge(
-                    answer.actions,
-                    Source::Backend,
-                    state,
-                    options,
-                    refusals,
-                    attempts,
-                    &self.evaluator,
-                );
-                self.cache.insert(&metrics, consulted.directive.clone());
-                return consulted;
+        let subject = Subject { state, report: &report, options: &options, vocabulary: &vocabulary, key };
+        let (answer, source) = match self.ask(&subject, deadline, &mut attempts).await {
+            Ok(answer) => (answer, Source::Backend),
+            Err(because) => {
+                tracing::warn!(backend = %self.backend.name(), %because, "the rules advise instead");
+                (self.rules(&subject), Source::Rules { because })
             }
-            Err(because) => because,
         };
-        tracing::warn!(backend = %self.backend.name(), %because, "the rules advise instead");
-        let refusals = self.refusals.clone();
-        let rules = ChooserBackend(Chooser::Rules);
-        let question = self.question(&report, &options, &vocabulary, key, Duration::ZERO);
-        let asked = Asked { vocabulary: &vocabulary, options: &options.actions() };
-        let answer = parse(&rules.answer(&question).text, asked);
-        judge(answer.actions, Source::Rules { because }, state, options, refusals, attempts, &self.evaluator)
+        let cached = source == Source::Backend;
+        let consulted =
+            judge(answer.actions, source, state, options, answer.refusals, attempts, &self.evaluator);
+        if cached {
+            self.cache.insert(&metrics, consulted.directive.clone());
+        }
+        consulted
     }
 
-    fn question(
-        &self,
-        report: &str,
-        options: &Options,
-        vocabulary: &Vocabulary,
-        key: Key,
-        time_max: Duration,
-    ) -> Question {
+    /// What the rules answer; the refusals are those of the back end.
+    fn rules(&self, subject: &Subject<'_>) -> Answer {
+        let question = self.question(subject, Duration::ZERO);
+        let asked = Asked { vocabulary: subject.vocabulary, options: &subject.options.actions() };
+        let answer = parse(&ChooserBackend(Chooser::Rules).answer(&question).text, asked);
+        Answer { refusals: self.refusals.clone(), ..answer }
+    }
+
+    fn question(&self, subject: &Subject<'_>, time_max: Duration) -> Question {
+        let &Subject { state, report, options, vocabulary, key } = subject;
         let prompt = prompt(self.form, report, options, vocabulary, &self.refusals, &self.labels);
-        Question { prompt, options: options.clone(), key, time_max }
+        Question { prompt, options: options.clone(), state: state.clone(), key, time_max }
     }
 
     fn now_ns(&self) -> u64 {
@@ -193,21 +195,18 @@ impl Consultant {
     /// Asks until there is an answer that says something, or no more attempt, time or permission.
     async fn ask(
         &mut self,
-        report: &str,
-        options: &Options,
-        vocabulary: &Vocabulary,
-        key: Key,
+        subject: &Subject<'_>,
         deadline: Instant,
         attempts: &mut Vec<Attempt>,
     ) -> Result<Answer, String> {
-        let actions = options.actions();
-        let asked = Asked { vocabulary, options: &actions };
+        let actions = subject.options.actions();
+        let asked = Asked { vocabulary: subject.vocabulary, options: &actions };
         loop {
             if let Permission::Refused { .. } = self.breaker.ask(self.now_ns()) {
                 return Err("the circuit breaker is open".to_owned());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let question = self.question(report, options, vocabulary, key, left);
+            let question = self.question(subject, left);
             let attempt = attempt(&*self.backend, &question).await;
             attempts.push(attempt.clone());
             let reason = match attempt.result {
@@ -224,7 +223,7 @@ impl Consultant {
             };
             self.breaker.failed(self.now_ns());
             let failed = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-            let Some(pause) = self.retry.pause_after(failed, key).map(Duration::from_nanos) else {
+            let Some(pause) = self.retry.pause_after(failed, subject.key).map(Duration::from_nanos) else {
                 return Err(reason);
             };
             let again = Instant::now() + pause;

@@ -1,10 +1,11 @@
 //! Which back end a topology means.
 
 use crate::backend::{Backend, BackendError};
-use crate::chooser::ChooserBackend;
+use crate::chooser::{ChooserBackend, DistilledBackend};
 use crate::ollama::OllamaBackend;
 use crate::openai::OpenAiBackend;
 use crate::replay::Replay;
+use crate::train::read_distilled;
 use rudder_policy::advice::choose::Chooser;
 use rudder_topology::{Advisor, AdvisorBackend};
 use std::time::Duration;
@@ -32,6 +33,14 @@ pub async fn open(advisor: &Advisor) -> Result<Opened, BackendError> {
         }
         AdvisorBackend::Replay => {
             Box::new(Replay::open(advisor.replay.as_deref().unwrap_or(std::path::Path::new("")))?)
+        }
+        AdvisorBackend::Distilled => {
+            let path = advisor.distilled.as_deref().unwrap_or(std::path::Path::new(""));
+            let model = read_distilled(path).map_err(|error| BackendError::File {
+                what: "the model that `distilled` names",
+                reason: error.to_string(),
+            })?;
+            Box::new(DistilledBackend(model))
         }
         AdvisorBackend::Rules => chooser(Chooser::Rules),
         AdvisorBackend::Never => chooser(Chooser::Never),

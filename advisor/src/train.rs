@@ -1,15 +1,22 @@
 //! What is learned from experience: the evaluator, a ridge regression of the measured change on the features of a
-//! directive's actions.
+//! directive's actions; and the distilled advisor.
+
+pub mod distil;
 
 use crate::experience::Experience;
+use rudder_policy::advice::distilled::{Distilled, DistilledError};
 use rudder_policy::advice::evaluate::{Evaluator, FEATURES};
+use serde::de::DeserializeOwned;
 use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 use smartcore::linear::ridge_regression::{RidgeRegression, RidgeRegressionParameters};
+use std::io::Read;
 use std::path::Path;
 
 /// Judged directives with a measurement that training needs at least.
 pub const MEASURED_MIN: usize = 30;
+/// A model's file is some kilobytes.
+const MODEL_BYTES_MAX: u64 = 1 << 20;
 /// Weight of the penalty; features are mostly within 0 to 1.
 const PENALTY: f64 = 0.1;
 
@@ -31,6 +38,10 @@ pub struct Trained {
 pub enum TrainError {
     #[error("{measured} measured directives are too few to learn from; at least {MEASURED_MIN} are needed")]
     TooFew { measured: usize },
+    #[error(
+        "no directive was measured to help, or every option was always right: there is nothing to imitate"
+    )]
+    NothingToImitate,
     #[error("the regression failed: {reason}")]
     Regression { reason: String },
     #[error("{file}: {reason}; name a file that `rudder experience train` wrote")]
@@ -81,23 +92,40 @@ fn fit(seen: &[(&Experience, f32)]) -> Result<Evaluator, TrainError> {
 
 /// Reads an evaluator that was trained before.
 pub fn read(path: &Path) -> Result<Evaluator, TrainError> {
+    read_json(path)
+}
+
+/// Reads a distilled advisor that was trained before, with this table of levers.
+pub fn read_distilled(path: &Path) -> Result<Distilled, TrainError> {
+    let model: Distilled = read_json(path)?;
+    let fail = |error: DistilledError| TrainError::File {
+        file: path.display().to_string(),
+        reason: error.to_string(),
+    };
+    model.check().map(|()| model).map_err(fail)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
     let fail = |reason: String| TrainError::File { file: path.display().to_string(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
+    file.take(MODEL_BYTES_MAX).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| fail(error.to_string()))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rudder_graph::random::Key;
     use rudder_policy::advice::directive::{Action, Change, Directive};
+    use rudder_policy::advice::options::{Choice, Options};
     use rudder_policy::advice::state::{ClusterState, ComputeState};
     use rudder_policy::advice::trial::{Outcome, TrialVerdict};
     use rudder_policy::parameters::Posture;
     use rudder_topology::{JobId, NodeId};
 
     /// A world in which a posture helps where the hit rate is low, whatever the closed form thinks.
-    fn experience(seed: u64) -> Experience {
+    pub(crate) fn experience(seed: u64) -> Experience {
         let key = Key::new(seed);
         let hit_rate = key.unit(0) as f32;
         let compute = ComputeState {
@@ -118,13 +146,36 @@ mod tests {
         let horizon = Change::JobHorizon { job: JobId(0), minibatches: 2 };
         let change = if key.below(1, 2) == 0 { posture } else { horizon };
         let truth = if change == posture { (hit_rate - 0.5) * 0.4 } else { 0.05 };
+        let action = |change| Action { compute: NodeId(0), change, ttl_s: 60 };
+        let shown = [horizon, posture].map(|change| Choice { action: action(change), predicted: -0.05 });
         let noise = (key.unit(2) as f32 - 0.5) * 0.02;
         Experience {
             state: ClusterState { compute: vec![compute], ..ClusterState::default() },
-            directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
+            options: Options { shown: shown.to_vec(), ranks: vec![0, 1] },
+            directive: Directive { actions: vec![action(change)] },
             outcome: Outcome { predicted: 0.0, measured: Some(truth + noise), verdict: TrialVerdict::Kept },
             ..crate::experience::tests::experience(seed)
         }
+    }
+
+    /// With another outcome.
+    pub(crate) fn measured(experience: Experience, change: f32) -> Experience {
+        let outcome = Outcome { measured: Some(change), ..experience.outcome };
+        Experience { outcome, ..experience }
+    }
+
+    #[test]
+    fn a_distilled_advisor_of_another_table_is_refused_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("d.json");
+        let model = distil::distil(&(0..100).map(experience).collect::<Vec<_>>()).unwrap().model;
+        std::fs::write(&file, serde_json::to_string(&model).unwrap()).unwrap();
+        assert_eq!(read_distilled(&file).unwrap(), model);
+        let other = Distilled { lever_table: 1, ..model };
+        std::fs::write(&file, serde_json::to_string(&other).unwrap()).unwrap();
+        let said = read_distilled(&file).unwrap_err().to_string();
+        assert!(said.contains("d.json") && said.contains("another table of levers"), "{said}");
+        assert!(read_distilled(&folder.path().join("none")).unwrap_err().to_string().contains("none"));
     }
 
     #[test]

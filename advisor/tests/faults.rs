@@ -10,6 +10,7 @@ use rudder_advisor::open::open;
 use rudder_advisor::{Consultant, Consulted, Source};
 use rudder_policy::advice::breaker::{BreakerConfig, BreakerState};
 use rudder_policy::advice::directive::Change;
+use rudder_policy::advice::distilled::{Distilled, INPUTS, lever_table};
 use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId, SecretPlace};
 use server::{Act, Server};
 
@@ -221,6 +222,29 @@ async fn recorded_answers_come_in_turn_and_end_in_the_rules() {
     let third = consultant.consult(&state(), &[]).await;
     assert!(because(&third).contains("used up"));
     assert_rules(&third);
+}
+
+#[tokio::test]
+async fn a_distilled_advisor_goes_the_same_way_and_one_of_other_levers_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("distilled.json");
+    // It takes whatever changes a link's share.
+    let mut weights = vec![0.0; INPUTS];
+    weights[0] = 1.0;
+    let model = Distilled { lever_table: lever_table(), weights, threshold: 0.5 };
+    let mut advisor = advisor(AdvisorBackend::Distilled, "http://unused");
+    advisor.distilled = Some(file.clone());
+    std::fs::write(&file, serde_json::to_string(&model).unwrap()).unwrap();
+    let consulted = consult(&advisor).await;
+    assert_eq!(consulted.source, Source::Backend);
+    assert!(matches!(consulted.directive.actions[..], [a] if matches!(a.change, Change::LinkShare { .. })));
+    let other = Distilled { lever_table: 1, ..model };
+    std::fs::write(&file, serde_json::to_string(&other).unwrap()).unwrap();
+    let said = open(&advisor).await.err().unwrap().to_string();
+    assert!(said.contains("`distilled` names") && said.contains("another table of levers"), "{said}");
+    std::fs::remove_file(&file).unwrap();
+    let said = open(&advisor).await.err().unwrap().to_string();
+    assert!(said.contains("distilled.json") && said.contains("rudder experience train"), "{said}");
 }
 
 #[tokio::test]

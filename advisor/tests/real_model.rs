@@ -70,6 +70,7 @@ async fn ask(backend: &dyn Backend, state: &ClusterState, options: &Options) -> 
     let vocabulary = Vocabulary::of(state, &labels);
     let report = Reporter::default().compact(state, &labels, &[]);
     let question = Question {
+        state: state.clone(),
         prompt: prompt(Form::Options, &report, options, &vocabulary, &[], &labels),
         options: options.clone(),
         key: Key::new(state.minibatch),

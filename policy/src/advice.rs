@@ -6,7 +6,7 @@
 //!
 //! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger and coalesce (when to ask),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
-//! controls), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
+//! controls), distilled (a small learned model), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
 //! slow_loop (all of it, in order).
 
 pub mod labels;
@@ -27,6 +27,7 @@ pub mod parse;
 pub mod schema;
 
 pub mod choose;
+pub mod distilled;
 pub mod evaluate;
 pub mod options;
 pub mod prompt;

@@ -4,7 +4,7 @@ use rudder_advisor::Source;
 use rudder_advisor::experience::{Experience, Store};
 use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::directive::{Action, Change, Directive};
-use rudder_policy::advice::options::Options;
+use rudder_policy::advice::options::{Choice, Options};
 use rudder_policy::advice::parse::{RefusalReason, Refused};
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
@@ -15,12 +15,16 @@ use rudder_topology::NodeId;
 use serde_json::Value;
 
 fn experience(minibatch: u64) -> Experience {
-    let change = Change::Posture(Posture::DemandFirst);
+    let action = |posture| Action { compute: NodeId(0), change: Change::Posture(posture), ttl_s: 60 };
+    let choice = |posture| Choice { action: action(posture), predicted: -0.1 };
     let measured = Some(if minibatch.is_multiple_of(3) { 0.1 } else { -0.2 });
     Experience {
         backend: "openai small".to_owned(),
         source: Source::Backend,
-        options: Options::default(),
+        options: Options {
+            shown: [Posture::DemandOnly, Posture::DemandFirst].map(choice).to_vec(),
+            ranks: vec![0, 1],
+        },
         refusals: vec![Refused { lever: Some("posture"), field: None, reason: RefusalReason::Duplicate }],
         dropped: vec![],
         cost: Some(OpportunityCost {
@@ -29,7 +33,7 @@ fn experience(minibatch: u64) -> Experience {
             ..OpportunityCost::default()
         }),
         state: ClusterState { minibatch, ..ClusterState::default() },
-        directive: Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] },
+        directive: Directive { actions: vec![action(Posture::DemandFirst)] },
         outcome: Outcome { predicted: -0.1, measured, verdict: TrialVerdict::Kept },
     }
 }
@@ -58,6 +62,8 @@ fn experience_is_shown_exported_and_learned_from() {
     let said = run("train", &mut rudder(&["experience", "train", file, "--out", path_text(&out)])).stdout;
     assert!(said[0].contains("40 measured") && said[1].contains("best constant answer"), "{said:#?}");
     rudder_advisor::train::read(&out).unwrap();
+    assert!(said[2].contains("best directives") && said[3].contains("best constant answer"), "{said:#?}");
+    rudder_advisor::train::read_distilled(&folder.path().join("distilled.json")).unwrap();
 }
 
 #[test]

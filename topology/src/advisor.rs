@@ -20,10 +20,12 @@ pub enum AdvisorBackend {
     Always,
     Random,
     First,
+    /// A small model learned from the best past directives.
+    Distilled,
 }
 
 impl AdvisorBackend {
-    pub const ALL: [AdvisorBackend; 9] = [
+    pub const ALL: [AdvisorBackend; 10] = [
         AdvisorBackend::Auto,
         AdvisorBackend::Ollama,
         AdvisorBackend::OpenAi,
@@ -33,6 +35,7 @@ impl AdvisorBackend {
         AdvisorBackend::Always,
         AdvisorBackend::Random,
         AdvisorBackend::First,
+        AdvisorBackend::Distilled,
     ];
 
     /// Its name in the topology file, and in reports.
@@ -50,7 +53,7 @@ impl AdvisorBackend {
 
 /// Names in the order of the variants.
 pub(crate) const NAMES: &[&str] =
-    &["auto", "ollama", "openai", "rules", "replay", "never", "always", "random", "first"];
+    &["auto", "ollama", "openai", "rules", "replay", "never", "always", "random", "first", "distilled"];
 
 /// How a model is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,8 @@ pub struct Advisor {
     pub experience: Option<PathBuf>,
     /// The evaluator that `rudder experience train` wrote; `None` takes the closed form.
     pub evaluator: Option<PathBuf>,
+    /// Of `distilled`: the model that `rudder experience train` wrote.
+    pub distilled: Option<PathBuf>,
 }
 
 impl Default for Advisor {
@@ -114,6 +119,7 @@ impl Default for Advisor {
             replay: None,
             experience: None,
             evaluator: None,
+            distilled: None,
         }
     }
 }

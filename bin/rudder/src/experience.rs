@@ -3,6 +3,7 @@
 use crate::exit::{Failure, bad_input, failed, print_json, say};
 use clap::{Subcommand, ValueEnum};
 use rudder_advisor::experience::{Experience, ExperienceError, Store};
+use rudder_advisor::train::distil::distil;
 use rudder_advisor::train::{TrainError, train};
 use rudder_policy::advice::cost::OpportunityCost;
 use std::path::{Path, PathBuf};
@@ -27,12 +28,15 @@ pub enum ExperienceCommand {
         #[arg(long, value_enum, default_value_t = Format::Jsonl)]
         format: Format,
     },
-    /// Fit the evaluator, for `evaluator` in [advisor]
+    /// Fit the evaluator and the distilled advisor, for `evaluator` and `distilled` in [advisor]
     Train {
         file: PathBuf,
-        /// Where to write it
+        /// Where to write the evaluator
         #[arg(long)]
         out: PathBuf,
+        /// Where to write the distilled advisor [default: distilled.json beside the evaluator]
+        #[arg(long)]
+        distilled: Option<PathBuf>,
     },
 }
 
@@ -50,7 +54,11 @@ pub fn run(command: &ExperienceCommand) -> Result<(), Failure> {
         ExperienceCommand::Export { file, format: Format::Jsonl } => {
             entries(file)?.iter().try_for_each(|(_, experience)| say(experience.chat()))
         }
-        ExperienceCommand::Train { file, out } => learn(file, out),
+        ExperienceCommand::Train { file, out, distilled } => {
+            let all: Vec<_> = entries(file)?.into_iter().map(|(_, experience)| experience).collect();
+            learn(&all, out)?;
+            distil_to(&all, &distilled.clone().unwrap_or_else(|| out.with_file_name("distilled.json")))
+        }
     }
 }
 
@@ -85,14 +93,9 @@ fn megabytes(cost: OpportunityCost) -> f64 {
     cost.delayed_bytes() as f64 / 1e6
 }
 
-fn learn(file: &Path, out: &Path) -> Result<(), Failure> {
-    let all: Vec<_> = entries(file)?.into_iter().map(|(_, experience)| experience).collect();
-    let trained = train(&all).map_err(|error| match error {
-        TrainError::TooFew { .. } => bad_input(error),
-        other => failed(other),
-    })?;
-    let text = serde_json::to_string_pretty(&trained.evaluator).map_err(failed)?;
-    std::fs::write(out, text + "\n").map_err(|error| failed(format!("{}: {error}", out.display())))?;
+fn learn(all: &[Experience], out: &Path) -> Result<(), Failure> {
+    let trained = train(all).map_err(refused)?;
+    write(out, &trained.evaluator)?;
     say(format_args!("{}: learned from {} measured directives", out.display(), trained.measured))?;
     say(format_args!(
         "sign accuracy on the newest fifth: learned {:.0} %, closed form {:.0} %, best constant answer {:.0} %",
@@ -100,4 +103,42 @@ fn learn(file: &Path, out: &Path) -> Result<(), Failure> {
         trained.sign_closed_form * 100.0,
         trained.sign_constant * 100.0
     ))
+}
+
+fn distil_to(all: &[Experience], out: &Path) -> Result<(), Failure> {
+    let distilled = match distil(all) {
+        Ok(distilled) => distilled,
+        // The evaluator was written; a model of nothing would be of no use.
+        Err(error @ TrainError::NothingToImitate) => {
+            return say(format_args!("{}: not written: {error}", out.display()));
+        }
+        Err(error) => return Err(refused(error)),
+    };
+    write(out, &distilled.model)?;
+    say(format_args!(
+        "{}: learned from the best directives for {} states",
+        out.display(),
+        distilled.learned
+    ))?;
+    say(format_args!(
+        "agreement with the best past directive on the newest {}: distilled {:.0} %, rules {:.0} %, best constant \
+         answer ({}) {:.0} %",
+        distilled.apart,
+        distilled.agreement * 100.0,
+        distilled.agreement_rules * 100.0,
+        distilled.constant,
+        distilled.agreement_constant * 100.0
+    ))
+}
+
+fn refused(error: TrainError) -> Failure {
+    match error {
+        TrainError::TooFew { .. } => bad_input(error),
+        other => failed(other),
+    }
+}
+
+fn write(out: &Path, model: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(model).map_err(failed)?;
+    std::fs::write(out, text + "\n").map_err(|error| failed(format!("{}: {error}", out.display())))
 }

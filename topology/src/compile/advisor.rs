@@ -38,6 +38,7 @@ impl Compiler<'_> {
         advisor.replay = self.optional_path("replay", &spec.replay);
         advisor.experience = self.optional_path("experience", &spec.experience);
         advisor.evaluator = self.optional_path("evaluator", &spec.evaluator);
+        advisor.distilled = self.optional_path("distilled", &spec.distilled);
         let key_file = self.optional_path("key_file", &spec.key_file).map(SecretPlace::File);
         let environment = spec.key_environment.clone().map(SecretPlace::Environment);
         if key_file.is_some() && environment.is_some() {
@@ -57,6 +58,9 @@ impl Compiler<'_> {
                 ("url", advisor.url.is_none(), "url = \"http://127.0.0.1:8000/v1\""),
                 ("model", advisor.model.is_none(), "model = \"default\""),
             ],
+            AdvisorBackend::Distilled => {
+                &[("distilled", advisor.distilled.is_none(), "distilled = \"distilled.json\"")]
+            }
             AdvisorBackend::Replay => &[("replay", advisor.replay.is_none(), "replay = \"answers.jsonl\"")],
             _ => &[],
         };
@@ -142,7 +146,7 @@ mod tests {
             "[advisor]\nbackend = \"openai\"\nurl = \"http://127.0.0.1:8000/v1/\"\nmodel = \"m\"\nform = \"actions\"\n\
              deadline = \"5s\"\nattempts = 3\nanswer_tokens_max = 64\ncontext_tokens = 2048\nkeep_alive = \"1min\"\n\
              similarity_percent = 90\nkey_file = \"secret\"\nexperience = \"e.redb\"\n\
-             evaluator = \"e.json\"\n",
+             evaluator = \"e.json\"\ndistilled = \"d.json\"\n",
         );
         let expected = Advisor {
             backend: AdvisorBackend::OpenAi,
@@ -159,6 +163,7 @@ mod tests {
             replay: None,
             experience: Some(PathBuf::from("/t/e.redb")),
             evaluator: Some(PathBuf::from("/t/e.json")),
+            distilled: Some(PathBuf::from("/t/d.json")),
         };
         assert_eq!(advisor.unwrap(), expected);
     }
@@ -170,6 +175,7 @@ mod tests {
             ("backend = \"openai\"\nmodel = \"m\"", "add url = "),
             ("backend = \"ollama\"", "add model = "),
             ("backend = \"replay\"", "add replay = "),
+            ("backend = \"distilled\"", "add distilled = "),
             ("url = \"https://api.example.org\"", "http://"),
             ("url = \"http://user:secret@host\"", "http://"),
             ("deadline = \"1h\"", "deadline"),

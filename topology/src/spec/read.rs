@@ -59,6 +59,7 @@ const ADVISOR_KEYS: &[&str] = &[
     "replay",
     "experience",
     "evaluator",
+    "distilled",
 ];
 
 /// The file's lines and what was found wrong so far.
@@ -233,6 +234,7 @@ fn advisor(r: &mut Reader<'_>) -> AdvisorSpec {
         replay: r.string("replay"),
         experience: r.string("experience"),
         evaluator: r.string("evaluator"),
+        distilled: r.string("distilled"),
     }
 }
 
