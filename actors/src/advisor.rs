@@ -6,17 +6,22 @@ mod thread;
 
 use crate::clock::NodeClock;
 use crate::collector::Collection;
-use crate::supervisor::{ChildSpec, Started};
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
-use rudder_messages::{ActorKind, ActorName, AdvisorMessage, DirectorMessage, names};
+use crate::mailbox::Mailbox;
+use crate::supervisor::ChildSpec;
+use crate::worker::{self, Work};
+use ractor::ActorRef;
+use rudder_messages::{
+    ActorKind, ActorName, AdvisorMessage, Decisions, DirectorMessage, LoopKind, REPORT_PERIOD, names,
+};
 use rudder_policy::advice::cost::CostMeter;
+use rudder_policy::advice::coverage::LoopCoverage;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
-use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowCounts, SlowLoop};
+use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowLoop};
 use rudder_policy::advice::state::ClusterState;
 use rudder_topology::{Cluster, Nanos, NodeName};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thread::{AdvisorThread, Asked};
 
 /// A node whose last report is older says nothing any more.
@@ -30,7 +35,9 @@ pub struct Advice {
     clock: NodeClock,
     labels: Labels,
     thread: AdvisorThread,
+    mailbox: Mailbox<AdvisorMessage>,
     memory: Mutex<Memory>,
+    coverage: Mutex<LoopCoverage>,
 }
 
 struct Memory {
@@ -58,17 +65,45 @@ impl Advice {
             state: ClusterState::default(),
             cost: CostMeter::default(),
         };
-        let thread = AdvisorThread::start(&cluster.advisor, labels.clone())?;
-        Ok(Advice { name, collection, cluster, clock, labels, thread, memory: Mutex::new(memory) })
+        let mailbox = Mailbox::default();
+        let thread = AdvisorThread::start(&cluster.advisor, labels.clone(), mailbox.clone())?;
+        let (memory, coverage) = (Mutex::new(memory), Mutex::default());
+        Ok(Advice { name, collection, cluster, clock, labels, thread, mailbox, memory, coverage })
     }
 
-    /// What the slow loop counted so far.
     #[must_use]
-    pub fn counts(&self) -> SlowCounts {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).slow.counts()
+    pub fn mailbox(&self) -> Mailbox<AdvisorMessage> {
+        self.mailbox.clone()
+    }
+
+    /// Who decides here, and whether every decision was made.
+    #[must_use]
+    pub fn decisions(&self) -> Decisions {
+        let told = self.thread.told();
+        let who = told.who.unwrap_or_else(|| self.cluster.advisor.backend.name().to_owned());
+        let consults = self.memory.lock().unwrap_or_else(PoisonError::into_inner).slow.counts();
+        Decisions {
+            coverage: self.coverage().counts(),
+            consults,
+            answers: told.answers,
+            breaker: told.breaker,
+            ..Decisions::new(LoopKind::Advisor, &who, told.why.as_deref())
+        }
+    }
+
+    fn coverage(&self) -> MutexGuard<'_, LoopCoverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tick(&self) {
+        self.coverage().begin();
+        let minibatches = self.look();
+        self.coverage().decided(minibatches);
+        tell(&DirectorMessage::Alive);
+    }
+
+    /// Looks at the reports and decides. Says how many minibatches were released since this began to look.
+    fn look(&self) -> u64 {
         let now = self.clock.now();
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { observed, slow, state, cost } = &mut *memory;
@@ -102,7 +137,7 @@ impl Advice {
             tracing::info!(?actions, ?outcome, ?cost, counts = ?slow.counts(), "a directive was judged");
             self.thread.ask(Asked::Judged { directive, outcome, cost });
         }
-        tell(&DirectorMessage::Alive);
+        observed.totals().minibatches
     }
 
     fn answered(&self, directive: &Directive, predicted: f32) {
@@ -123,60 +158,39 @@ fn tell(message: &DirectorMessage) {
     }
 }
 
-struct Advisor;
+struct Advisor(Arc<Advice>);
 
-impl Actor for Advisor {
-    type Msg = AdvisorMessage;
-    type State = Arc<Advice>;
-    type Arguments = Arc<Advice>;
+impl Work for Advisor {
+    type Item = AdvisorMessage;
 
-    async fn pre_start(
-        &self,
-        myself: ActorRef<AdvisorMessage>,
-        advice: Arc<Advice>,
-    ) -> Result<Arc<Advice>, ActorProcessingErr> {
-        ractor::pg::join(names::advisor_group(&advice.name), vec![myself.get_cell()]);
-        advice.thread.answer_to(myself);
-        Ok(advice)
-    }
-
-    async fn handle(
-        &self,
-        _myself: ActorRef<AdvisorMessage>,
-        message: AdvisorMessage,
-        advice: &mut Arc<Advice>,
-    ) -> Result<(), ActorProcessingErr> {
+    async fn handle(&mut self, message: AdvisorMessage) {
         match message {
-            AdvisorMessage::Tick => advice.tick(),
-            AdvisorMessage::Answered { directive, predicted } => advice.answered(&directive, predicted),
+            AdvisorMessage::Tick => self.0.tick(),
+            AdvisorMessage::Answered { directive, predicted } => self.0.answered(&directive, predicted),
+            AdvisorMessage::Fault => panic!("a fault was asked for"),
         }
-        Ok(())
     }
 }
 
 /// The child specification.
 #[must_use]
 pub fn child(advice: Arc<Advice>) -> ChildSpec {
-    let start = move |supervisor: ActorCell| -> Started {
-        let advice = advice.clone();
-        Box::pin(async move {
-            let name = ActorName::of_node(&advice.name, ActorKind::Advisor).to_string();
-            let (actor, _) = Actor::spawn_linked(Some(name), Advisor, advice, supervisor).await?;
-            Ok(actor.get_cell())
-        })
-    };
-    ChildSpec::worker(ActorKind::Advisor, None, Arc::new(start))
+    let name = ActorName::of_node(&advice.name, ActorKind::Advisor);
+    worker::child(name, advice.mailbox(), move || Advisor(advice.clone()))
 }
 
-/// Tells the advisor of this process that time passed, every `period`, until aborted.
-pub async fn pulse(clock: NodeClock, period: Nanos, node: NodeName) {
-    let mut at = clock.now();
+/// Tells the advisor that a decision is due, every [`REPORT_PERIOD`], until aborted.
+pub async fn pulse(advice: Arc<Advice>) {
+    let mut at = advice.clock.now();
     loop {
-        at = Nanos(at.0 + period.0);
-        tokio::time::sleep_until(clock.instant(at)).await;
-        for advisor in ractor::pg::get_local_members(&names::advisor_group(&node)) {
-            // One that has just failed is started again before the next pulse.
-            let _ = ActorRef::<AdvisorMessage>::from(advisor).send_message(AdvisorMessage::Tick);
+        at = Nanos(at.0 + REPORT_PERIOD.0);
+        tokio::time::sleep_until(advice.clock.instant(at)).await;
+        if advice.coverage().due() {
+            tracing::error!("the advisor missed a decision");
+        }
+        // One that waits already says as much as two.
+        if advice.mailbox.waiting() == 0 {
+            advice.mailbox.send(AdvisorMessage::Tick);
         }
     }
 }

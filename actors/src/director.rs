@@ -6,8 +6,9 @@ use crate::counters::Counters;
 use crate::supervisor::{ChildSpec, Started};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
 use rudder_graph::random::Key;
-use rudder_messages::{ActorKind, ActorName, DirectorMessage, names};
+use rudder_messages::{ActorKind, ActorName, Decisions, DirectorMessage, LoopKind, REPORT_PERIOD, names};
 use rudder_policy::advice::choose::rules;
+use rudder_policy::advice::coverage::LoopCoverage;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::enact::enact;
 use rudder_policy::advice::labels::Labels;
@@ -16,7 +17,7 @@ use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowLoop};
 use rudder_policy::advice::state::DatasetIndex;
 use rudder_policy::step::Reaction;
 use rudder_topology::{Cluster, Nanos, NodeId, NodeName};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An advisor that was not heard for so long is gone.
 const SILENT_AFTER: Nanos = Nanos::from_secs(7);
@@ -29,6 +30,7 @@ pub struct Direction {
     pub clock: NodeClock,
     pub counters: Counters,
     memory: Mutex<Memory>,
+    coverage: Mutex<LoopCoverage>,
 }
 
 #[derive(Default)]
@@ -53,7 +55,35 @@ impl Direction {
         clock: NodeClock,
         counters: Counters,
     ) -> Self {
-        Direction { node, name, cluster, clock, counters, memory: Mutex::default() }
+        let (memory, coverage) = (Mutex::default(), Mutex::default());
+        Direction { node, name, cluster, clock, counters, memory, coverage }
+    }
+
+    /// Who decides here, and whether every decision was made.
+    #[must_use]
+    pub fn decisions(&self) -> Decisions {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let coverage = self.coverage().counts();
+        match &memory.own {
+            None => Decisions { coverage, ..Decisions::new(LoopKind::Director, "the advisor", None) },
+            Some(own) => Decisions {
+                coverage,
+                consults: own.slow.counts(),
+                ..Decisions::new(LoopKind::Director, "its own rules", Some("no advisor is heard"))
+            },
+        }
+    }
+
+    fn coverage(&self) -> MutexGuard<'_, LoopCoverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A decision is due: it is made by the advisor where one is heard, else here.
+    fn tick(&self) {
+        self.coverage().begin();
+        self.look();
+        let released = self.counters.statistics().map_or(0, |sum| sum.minibatches_released);
+        self.coverage().decided(released);
     }
 
     fn heard(&self) {
@@ -88,7 +118,7 @@ impl Direction {
     }
 
     /// Advises itself where nobody else does.
-    fn tick(&self) {
+    fn look(&self) {
         let now = self.clock.now();
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let last = memory.heard.unwrap_or(Nanos(0));
@@ -137,6 +167,18 @@ impl Actor for Director {
         Ok(direction)
     }
 
+    async fn post_start(
+        &self,
+        _myself: ActorRef<DirectorMessage>,
+        direction: &mut Arc<Direction>,
+    ) -> Result<(), ActorProcessingErr> {
+        // What waited for its predecessor is lost; a decision that was due is not.
+        if direction.coverage().is_owed() {
+            direction.tick();
+        }
+        Ok(())
+    }
+
     async fn handle(
         &self,
         _myself: ActorRef<DirectorMessage>,
@@ -148,6 +190,7 @@ impl Actor for Director {
             DirectorMessage::Revert => direction.revert(),
             DirectorMessage::Alive => direction.heard(),
             DirectorMessage::Tick => direction.tick(),
+            DirectorMessage::Fault => panic!("a fault was asked for"),
             DirectorMessage::Malformed(error) => tracing::warn!(%error, "a malformed directive was dropped"),
         }
         Ok(())
@@ -168,15 +211,22 @@ pub fn child(direction: Arc<Direction>) -> ChildSpec {
     ChildSpec::worker(ActorKind::Director, None, Arc::new(start))
 }
 
-/// Tells the director of this process that time passed, every `period`, until aborted.
-pub async fn pulse(clock: NodeClock, period: Nanos) {
-    let mut at = clock.now();
+/// Tells the director of this process that a decision is due, every [`REPORT_PERIOD`], until aborted.
+pub async fn pulse(direction: Arc<Direction>) {
+    let mut at = direction.clock.now();
     loop {
-        at = Nanos(at.0 + period.0);
-        tokio::time::sleep_until(clock.instant(at)).await;
-        for director in ractor::pg::get_local_members(&names::director_group()) {
-            // One that has just failed is started again before the next pulse.
-            let _ = ActorRef::<DirectorMessage>::from(director).send_message(DirectorMessage::Tick);
+        at = Nanos(at.0 + REPORT_PERIOD.0);
+        tokio::time::sleep_until(direction.clock.instant(at)).await;
+        if direction.coverage().due() {
+            tracing::error!("the director missed a decision");
         }
+        tell_local(&DirectorMessage::Tick);
+    }
+}
+
+/// Tells the director of this process. One that has just failed looks for what is due when it is started again.
+pub fn tell_local(message: &DirectorMessage) {
+    for director in ractor::pg::get_local_members(&names::director_group()) {
+        let _ = ActorRef::<DirectorMessage>::from(director).send_message(message.clone());
     }
 }

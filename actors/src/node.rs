@@ -22,7 +22,7 @@ use crate::director::Direction;
 use crate::mailbox::Mailbox;
 use crate::observer::gpu::Gpus;
 use crate::observer::{self, Observation, Observer};
-use crate::responder::{self, Respondent};
+use crate::responder::{self, Respondent, SlowLoops};
 use crate::supervisor::{ChildSpec, Supervisor, SupervisorSpec};
 use crate::{advisor, collector, director, worker};
 use compute::ComputeSide;
@@ -31,7 +31,7 @@ use ractor::{Actor, ActorRef};
 use rudder_client::handshake::Security;
 use rudder_client::identity::{Identity, PeerName};
 use rudder_membership::{Membership, MembershipConfig};
-use rudder_messages::{ActorKind, ActorName, ObserverMessage, REPORT_PERIOD, SupervisorMessage};
+use rudder_messages::{ActorKind, ActorName, ObserverMessage, SupervisorMessage};
 use rudder_policy::restart::{RestartIntensity, Strategy};
 use rudder_topology::{Cluster, Generation, Node};
 use std::sync::{Arc, OnceLock};
@@ -82,14 +82,18 @@ impl RunningNode {
         let mut faults = Faults::default();
 
         let root_cell = Arc::new(OnceLock::new());
-        children.push(responder::child(Arc::new(base.respondent(root_cell.clone()))));
+        let loops = Arc::new(SlowLoops::default());
+        children.push(responder::child(Arc::new(base.respondent(root_cell.clone(), loops.clone()))));
         if base.node.roles.scheduler {
             let name = base.node.name.clone();
             let collection = Arc::new(Collection::new(name.clone(), base.cluster.clone(), base.clock));
             children.push(collector::child(collection.clone()));
-            let advice = Advice::start(name.clone(), base.cluster.clone(), base.clock, collection);
-            children.push(advisor::child(Arc::new(advice.map_err(NodeError::Serve)?)));
-            tasks.push(tokio::spawn(advisor::pulse(base.clock, REPORT_PERIOD, name)));
+            let advice = Advice::start(name, base.cluster.clone(), base.clock, collection);
+            let advice = Arc::new(advice.map_err(NodeError::Serve)?);
+            children.push(advisor::child(advice.clone()));
+            faults.advisor(advice.mailbox());
+            tasks.push(tokio::spawn(advisor::pulse(advice.clone())));
+            loops.advice(advice);
         }
         let storage = match &base.node.storage {
             Some(spec) => Some(StorageSide::start(&base, spec, &mut children, &mut tasks, &mut faults)?),
@@ -111,8 +115,11 @@ impl RunningNode {
         if counters.computes {
             let identity = (base.node.id, base.node.name.clone());
             let direction = Direction::new(identity, base.cluster.clone(), base.clock, counters.clone());
-            children.push(director::child(Arc::new(direction)));
-            tasks.push(tokio::spawn(director::pulse(base.clock, REPORT_PERIOD)));
+            let direction = Arc::new(direction);
+            children.push(director::child(direction.clone()));
+            faults.directs();
+            tasks.push(tokio::spawn(director::pulse(direction.clone())));
+            loops.direction(direction);
         }
         let observer = Mailbox::default();
         children.push(base.observer(counters.clone(), observer.clone()));
@@ -211,8 +218,13 @@ impl Base {
         ActorName::of_node(&self.node.name, kind)
     }
 
-    fn respondent(&self, root: Arc<OnceLock<ActorRef<SupervisorMessage>>>) -> Respondent {
-        Respondent { node: self.node.name.clone(), generation: self.generation, clock: self.clock, root }
+    fn respondent(
+        &self,
+        root: Arc<OnceLock<ActorRef<SupervisorMessage>>>,
+        loops: Arc<SlowLoops>,
+    ) -> Respondent {
+        let (node, generation, clock) = (self.node.name.clone(), self.generation, self.clock);
+        Respondent { node, generation, clock, root, loops }
     }
 
     fn gpus(&self) -> Arc<Gpus> {

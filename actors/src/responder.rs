@@ -1,12 +1,14 @@
 //! The responder: answers "show me your tree" from any node of the cluster and from the operator.
 
+use crate::advisor::Advice;
 use crate::clock::NodeClock;
+use crate::director::Direction;
 use crate::supervisor::{ChildSpec, Started};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort};
 use rudder_messages::{
-    ActorEntry, ActorKind, ActorName, ActorState, NodeStatus, ResponderMessage, SupervisorMessage, codec,
-    names,
+    ActorEntry, ActorKind, ActorName, ActorState, Decisions, NodeStatus, ResponderMessage, SupervisorMessage,
+    codec, names,
 };
 use rudder_topology::{Generation, NodeName};
 use std::sync::{Arc, OnceLock};
@@ -16,13 +18,36 @@ use std::time::Duration;
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a responder works with, over all its lives.
-#[derive(Debug)]
 pub struct Respondent {
     pub node: NodeName,
     pub generation: Generation,
     pub clock: NodeClock,
     /// Set once the root runs, before anybody can ask.
     pub root: Arc<OnceLock<ActorRef<SupervisorMessage>>>,
+    pub loops: Arc<SlowLoops>,
+}
+
+/// The slow loops of this node, each set before anybody can ask.
+#[derive(Default)]
+pub struct SlowLoops {
+    advice: OnceLock<Arc<Advice>>,
+    direction: OnceLock<Arc<Direction>>,
+}
+
+impl SlowLoops {
+    pub fn advice(&self, advice: Arc<Advice>) {
+        // There is one in a node's life.
+        let _ = self.advice.set(advice);
+    }
+
+    pub fn direction(&self, direction: Arc<Direction>) {
+        let _ = self.direction.set(direction);
+    }
+
+    fn decisions(&self) -> Vec<Decisions> {
+        let advice = self.advice.get().map(|advice| advice.decisions());
+        advice.into_iter().chain(self.direction.get().map(|direction| direction.decisions())).collect()
+    }
 }
 
 struct Responder;
@@ -84,7 +109,8 @@ pub async fn status(respondent: &Respondent) -> NodeStatus {
     {
         actors.extend(below.into_iter().map(|entry| ActorEntry { depth: entry.depth + 1, ..entry }));
     }
-    NodeStatus { generation: respondent.generation, uptime, actors }
+    let decisions = respondent.loops.decisions();
+    NodeStatus { generation: respondent.generation, uptime, actors, decisions }
 }
 
 /// The child specification.

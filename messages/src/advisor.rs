@@ -1,6 +1,5 @@
-//! The advisor's mailbox. From this process only.
+//! The advisor's mailbox. From this process only; it outlives the actor.
 
-use ractor::Message;
 use rudder_policy::advice::directive::Directive;
 
 /// What the advisor is told.
@@ -14,6 +13,6 @@ pub enum AdvisorMessage {
         /// The change of the wait share that is expected of it.
         predicted: f32,
     },
+    /// With test faults enabled only: panic.
+    Fault,
 }
-
-impl Message for AdvisorMessage {}

@@ -20,6 +20,8 @@ pub enum DirectorMessage {
     Alive,
     /// From this process only: time passed.
     Tick,
+    /// From this process only, and only with test faults enabled: panic.
+    Fault,
     /// Bytes from another node that are nothing of these.
     Malformed(DecodeError),
 }
@@ -43,7 +45,9 @@ impl Message for DirectorMessage {
             DirectorMessage::Enact(directive) => (ENACT, codec::encode(&directive)),
             DirectorMessage::Revert => (REVERT, codec::encode(&())),
             DirectorMessage::Alive => (ALIVE, codec::encode(&())),
-            DirectorMessage::Tick | DirectorMessage::Malformed(_) => return Err(BoxedDowncastErr),
+            DirectorMessage::Tick | DirectorMessage::Fault | DirectorMessage::Malformed(_) => {
+                return Err(BoxedDowncastErr);
+            }
         };
         let args = args.map_err(|_| BoxedDowncastErr)?;
         Ok(SerializedMessage::Cast { variant: variant.to_owned(), args, metadata: None })
@@ -93,7 +97,7 @@ mod tests {
             };
             assert_eq!(wire(&variant, args), message);
         }
-        assert!(DirectorMessage::Tick.serialize().is_err());
+        assert!(DirectorMessage::Tick.serialize().is_err() && DirectorMessage::Fault.serialize().is_err());
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! the responder's ([`responder`]: "show me your tree"), the collector's ([`collector`]: state reports) and the
 //! director's ([`director`]: directives). Their bytes are decoded explicitly: what cannot be understood becomes the variant `Malformed`, never a panic.
 //!
-//! Reading order: codec, names, tree, report, responder, collector, director, then the local mailboxes in the order of the
+//! Reading order: codec, names, decisions, tree, report, responder, collector, director, then the local mailboxes in the order of the
 //! fast loop.
 
 #![forbid(unsafe_code)]
 
 pub mod codec;
 pub mod names;
+
+pub mod decisions;
 pub mod tree;
 
 pub mod report;
@@ -38,6 +40,7 @@ pub mod advisor;
 pub use acceptor::AcceptorMessage;
 pub use advisor::AdvisorMessage;
 pub use collector::CollectorMessage;
+pub use decisions::{Decisions, LoopKind};
 pub use director::DirectorMessage;
 pub use gateway::GatewayMessage;
 pub use mover::{MoverMessage, TransferEnd};

@@ -91,12 +91,6 @@ pub fn responder_group(node: &NodeName) -> String {
     format!("rudder/{node}/responder")
 }
 
-/// The process group that holds a scheduler node's advisor, and nothing else.
-#[must_use]
-pub fn advisor_group(node: &NodeName) -> String {
-    format!("rudder/{node}/advisor")
-}
-
 /// The process group that holds the directors (on compute nodes).
 #[must_use]
 pub fn director_group() -> String {

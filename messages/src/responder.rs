@@ -3,6 +3,7 @@
 //! The answer travels as bytes of [`codec`], so that a malformed answer is a value for the asker, too.
 
 use crate::codec::{self, DecodeError};
+use crate::decisions::Decisions;
 use crate::tree::{ACTORS_MAX, DEPTH_MAX, NodeStatus};
 use ractor::RpcReplyPort;
 use ractor::message::{BoxedDowncastErr, Message, SerializedMessage};
@@ -26,6 +27,7 @@ pub fn decode_status(reply: &[u8]) -> Result<NodeStatus, DecodeError> {
     if status.actors.len() > ACTORS_MAX || status.actors.iter().any(|entry| entry.depth > DEPTH_MAX) {
         return Err(DecodeError::Malformed("a tree beyond its bounds".to_owned()));
     }
+    Decisions::check(&status.decisions)?;
     Ok(status)
 }
 

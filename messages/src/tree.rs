@@ -1,5 +1,6 @@
 //! A node's supervision tree as others see it, and how it is printed.
 
+use crate::decisions::Decisions;
 use crate::names::ActorKind;
 use rudder_topology::{DatasetName, Generation, Nanos, NodeName};
 use serde::{Deserialize, Serialize};
@@ -57,16 +58,18 @@ pub struct ActorEntry {
 }
 
 /// What a node says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub generation: Generation,
     pub uptime: Nanos,
     /// The supervision tree in preorder.
     pub actors: Vec<ActorEntry>,
+    /// Its slow loops.
+    pub decisions: Vec<Decisions>,
 }
 
 /// A node's answer, or that there was none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Answer {
     Up(NodeStatus),
@@ -74,7 +77,7 @@ pub enum Answer {
 }
 
 /// One node in `rudder tree`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeTree {
     pub node: NodeName,
     #[serde(flatten)]
@@ -123,7 +126,7 @@ impl fmt::Display for NodeTree {
                     }
                     entry.print(f)?;
                 }
-                Ok(())
+                status.decisions.iter().try_for_each(|decisions| writeln!(f, "   {decisions}"))
             }
         }
     }
@@ -146,6 +149,7 @@ impl fmt::Display for Age {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decisions::LoopKind;
 
     fn entry(depth: u8, actor: ActorKind) -> ActorEntry {
         let uptime = Nanos::from_millis(1500);
@@ -161,13 +165,19 @@ mod tests {
         planner.restarts = 1;
         planner.causes = vec![RestartCause::new(Nanos::from_secs(75), "asked\nto panic")];
         let actors = vec![entry(0, ActorKind::Node), inner, planner, entry(1, ActorKind::Observer)];
-        let status = NodeStatus { generation: Generation(7), uptime: Nanos::from_secs(7260), actors };
+        let status = NodeStatus {
+            generation: Generation(7),
+            uptime: Nanos::from_secs(7260),
+            actors,
+            decisions: vec![Decisions::new(LoopKind::Director, "its own rules", None)],
+        };
         let tree = NodeTree { node: NodeName::new("c0").unwrap(), answer: Answer::Up(status) };
         let expected = "c0  generation 7  up 2 h 01 min\n\
                         node  up 1.5 s\n\
                         ├─ loop [cora]  up 1.5 s\n\
                         │  └─ planner  up 1.5 s  1 restart, last after 1 min 15 s: asked to panic\n\
-                        └─ observer  up 1.5 s\n";
+                        └─ observer  up 1.5 s\n\
+                        \u{20}  director decisions: by its own rules; 0 of 0 due made (100.0 %)\n";
         assert_eq!(tree.to_string(), expected);
     }
 

@@ -7,7 +7,7 @@
 //! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger and coalesce (when to ask),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
 //! controls), distilled (a small learned model), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
-//! slow_loop (all of it, in order).
+//! slow_loop (all of it, in order), coverage (does it live).
 
 pub mod labels;
 pub mod state;
@@ -39,4 +39,5 @@ pub mod reuse;
 pub mod cost;
 pub mod trial;
 
+pub mod coverage;
 pub mod slow_loop;

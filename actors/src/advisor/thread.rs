@@ -1,19 +1,21 @@
 //! The thread that asks: a runtime of its own, whose every call may be slow. It outlives the actor that it answers.
 
-use ractor::ActorRef;
+use crate::mailbox::Mailbox;
 use rudder_advisor::experience::{Experience, Store};
 use rudder_advisor::open::open;
 use rudder_advisor::train;
 use rudder_advisor::{Consultant, Consulted, Source};
 use rudder_messages::AdvisorMessage;
+use rudder_policy::advice::breaker::BreakerState;
 use rudder_policy::advice::cost::OpportunityCost;
+use rudder_policy::advice::coverage::AnswerCounts;
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
 use rudder_topology::Advisor;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 /// What the thread is asked.
@@ -30,24 +32,43 @@ pub(super) enum Asked {
     },
 }
 
-type Answers = Arc<Mutex<Option<ActorRef<AdvisorMessage>>>>;
+/// What the thread tells of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    /// Who answers, once somebody was looked for, and why it is whom it is.
+    pub who: Option<String>,
+    pub why: Option<String>,
+    pub answers: AnswerCounts,
+    pub breaker: Option<BreakerState>,
+}
+
+type SharedTold = Arc<Mutex<Told>>;
 
 /// The thread's handle; the thread ends with its last one.
 pub(super) struct AdvisorThread {
     questions: mpsc::UnboundedSender<Asked>,
-    answers: Answers,
+    told: SharedTold,
 }
 
 impl AdvisorThread {
-    pub fn start(advisor: &Advisor, labels: Labels) -> std::io::Result<AdvisorThread> {
+    /// Answers go to the mailbox.
+    pub fn start(
+        advisor: &Advisor,
+        labels: Labels,
+        to: Mailbox<AdvisorMessage>,
+    ) -> std::io::Result<AdvisorThread> {
         let (questions, asked) = mpsc::unbounded_channel();
-        let answers = Answers::default();
-        let (advisor, to) = (advisor.clone(), answers.clone());
+        let told = SharedTold::default();
+        let (advisor, telling) = (advisor.clone(), told.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("advisor".to_owned())
-            .spawn(move || runtime.block_on(run(advisor, labels, asked, to)))?;
-        Ok(AdvisorThread { questions, answers })
+            .spawn(move || runtime.block_on(run(advisor, labels, asked, to, telling)))?;
+        Ok(AdvisorThread { questions, told })
+    }
+
+    pub fn told(&self) -> Told {
+        lock(&self.told).clone()
     }
 
     /// There is at most one consult on its way, so this queue does not grow.
@@ -55,14 +76,19 @@ impl AdvisorThread {
         // The thread ends only with this handle.
         let _ = self.questions.send(asked);
     }
-
-    /// From now on this actor gets the answers.
-    pub fn answer_to(&self, actor: ActorRef<AdvisorMessage>) {
-        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
-    }
 }
 
-async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceiver<Asked>, to: Answers) {
+fn lock(told: &SharedTold) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn run(
+    advisor: Advisor,
+    labels: Labels,
+    mut asked: mpsc::UnboundedReceiver<Asked>,
+    to: Mailbox<AdvisorMessage>,
+    told: SharedTold,
+) {
     let mut consultant: Option<Consultant> = None;
     let store = advisor.experience.as_deref().and_then(|path| match Store::open(path) {
         Ok(store) => Some(store),
@@ -91,13 +117,14 @@ async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceive
         };
         let consultant = match &mut consultant {
             Some(consultant) => consultant,
-            none => none.insert(begin(&advisor, &labels).await),
+            none => none.insert(begin(&advisor, &labels, &told).await),
         };
         consultant.set_topology(who_is_up(&state));
         let consulted = consultant.consult(&state, &past).await;
         let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
         let rules = matches!(consulted.source, Source::Rules { .. });
         let who = if rules { "rules".to_owned() } else { consultant.backend_name() };
+        count(&mut lock(&told), &consulted, consultant.breaker());
         tracing::info!(
             backend = %consultant.backend_name(), source = ?consulted.source, rules, ?actions,
             predicted = consulted.predicted, refused = consulted.refusals.len(), attempts = consulted.attempts.len(),
@@ -117,10 +144,7 @@ async fn run(advisor: Advisor, labels: Labels, mut asked: mpsc::UnboundedReceive
             }
             _ => Some(experience),
         };
-        if let Some(actor) = &*to.lock().unwrap_or_else(PoisonError::into_inner) {
-            // An actor that has just failed lost its question, too.
-            let _ = actor.send_message(answer);
-        }
+        to.send(answer);
     }
 }
 
@@ -146,8 +170,21 @@ fn keep(store: &Store, experience: &Experience) {
     }
 }
 
+fn count(told: &mut Told, consulted: &Consulted, breaker: BreakerState) {
+    let answers = &mut told.answers;
+    match &consulted.source {
+        Source::Backend => answers.by_backend += 1,
+        Source::Cache => answers.by_cache += 1,
+        Source::Rules { .. } => answers.by_rules += 1,
+    }
+    answers.actions_taken += consulted.directive.actions.len() as u64;
+    answers.actions_refused += consulted.refusals.len() as u64;
+    answers.actions_dropped += consulted.dropped.len() as u64;
+    told.breaker = Some(breaker);
+}
+
 /// The back end is looked for at the first edge: until then nothing is dialled.
-async fn begin(advisor: &Advisor, labels: &Labels) -> Consultant {
+async fn begin(advisor: &Advisor, labels: &Labels, told: &SharedTold) -> Consultant {
     let seed = u64::from(std::process::id());
     let opened = match open(advisor).await {
         Ok(opened) => opened,
@@ -159,6 +196,7 @@ async fn begin(advisor: &Advisor, labels: &Labels) -> Consultant {
     if let Some(why) = &opened.why {
         tracing::info!(%why, "advisor");
     }
+    (lock(told).who, lock(told).why) = (Some(opened.backend.name()), opened.why);
     let consultant = Consultant::new(opened.backend, advisor, labels.clone(), seed);
     match advisor.evaluator.as_deref().map(train::read) {
         Some(Ok(evaluator)) => consultant.with_evaluator(evaluator),

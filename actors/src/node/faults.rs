@@ -2,10 +2,11 @@
 //! for it; nothing that comes over a socket leads here.
 
 use crate::dataset::Dataset;
+use crate::director;
 use crate::mailbox::Mailbox;
 use rudder_messages::{
-    AcceptorMessage, ActorKind, GatewayMessage, MoverMessage, ObserverMessage, PlannerMessage,
-    PredictorMessage, ValidatorMessage,
+    AcceptorMessage, ActorKind, AdvisorMessage, DirectorMessage, GatewayMessage, MoverMessage,
+    ObserverMessage, PlannerMessage, PredictorMessage, ValidatorMessage,
 };
 use std::sync::Arc;
 
@@ -16,13 +17,16 @@ pub(super) struct Faults {
     gateway: Option<Mailbox<GatewayMessage>>,
     acceptor: Option<Mailbox<AcceptorMessage>>,
     observer: Option<Mailbox<ObserverMessage>>,
+    advisor: Option<Mailbox<AdvisorMessage>>,
+    directs: bool,
 }
 
 /// Why nobody panics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultRefused {
     #[error(
-        "say `panic KIND [DATASET]`, with KIND one of gateway, predictor, planner, validator, mover, acceptor, observer"
+        "say `panic KIND [DATASET]`, with KIND one of gateway, predictor, planner, validator, mover, acceptor, observer, \
+         advisor, director"
     )]
     Unknown,
     #[error("this node has no such actor")]
@@ -46,6 +50,15 @@ impl Faults {
         self.observer = Some(mailbox);
     }
 
+    pub(super) fn advisor(&mut self, mailbox: Mailbox<AdvisorMessage>) {
+        self.advisor = Some(mailbox);
+    }
+
+    /// The node has a director.
+    pub(super) fn directs(&mut self) {
+        self.directs = true;
+    }
+
     pub(super) fn inject(&self, order: &str) -> Result<(), FaultRefused> {
         let mut words = order.split_ascii_whitespace();
         let (Some("panic"), Some(kind)) = (words.next(), words.next()) else {
@@ -64,6 +77,8 @@ impl Faults {
             ActorKind::Planner,
             ActorKind::Validator,
             ActorKind::Mover,
+            ActorKind::Advisor,
+            ActorKind::Director,
         ];
         match kinds.into_iter().find(|known| known.as_str() == kind).ok_or(FaultRefused::Unknown)? {
             ActorKind::Predictor => dataset()?.predictor.send(PredictorMessage::Fault),
@@ -79,6 +94,11 @@ impl Faults {
             ActorKind::Observer => {
                 self.observer.as_ref().ok_or(FaultRefused::Absent)?.send(ObserverMessage::Fault);
             }
+            ActorKind::Advisor => {
+                self.advisor.as_ref().ok_or(FaultRefused::Absent)?.send(AdvisorMessage::Fault);
+            }
+            ActorKind::Director if self.directs => director::tell_local(&DirectorMessage::Fault),
+            ActorKind::Director => return Err(FaultRefused::Absent),
             _ => return Err(FaultRefused::Unknown),
         }
         Ok(())

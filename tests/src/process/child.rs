@@ -2,7 +2,7 @@
 
 use super::wait::{Late, await_until};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -56,7 +56,20 @@ impl Child {
     /// If it cannot be started.
     #[must_use]
     pub fn start(name: &str, command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Child::start_with(name, command, Stdio::null())
+    }
+
+    /// Starts a command that takes orders, see [`Child::order`].
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start_with_orders(name: &str, command: &mut Command) -> Self {
+        Child::start_with(name, command, Stdio::piped())
+    }
+
+    fn start_with(name: &str, command: &mut Command, stdin: Stdio) -> Self {
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut inner = command.spawn().unwrap_or_else(|error| panic!("starting {name}: {error}"));
         let (stdout, stderr) = (Lines::default(), Lines::default());
         stdout.follow(inner.stdout.take().expect("piped"));
@@ -111,6 +124,15 @@ impl Child {
             Ok(false) => panic!("{} ended without saying `{text}`\n{}", self.name, self.said()),
             Err(late) => panic!("{}: `{text}` was {late}\n{}", self.name, self.said()),
         }
+    }
+
+    /// Gives it a line of standard input.
+    ///
+    /// # Panics
+    /// If it was not started for orders, or is gone.
+    pub fn order(&mut self, line: &str) {
+        let stdin = self.inner.stdin.as_mut().expect("a child that takes orders");
+        writeln!(stdin, "{line}").unwrap_or_else(|error| panic!("an order to {}: {error}", self.name));
     }
 
     /// Whether it still runs.

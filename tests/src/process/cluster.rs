@@ -29,6 +29,8 @@ pub struct ClusterOptions {
     pub memory: Memory,
     /// The topology's `[advisor]`, if any.
     pub advisor: String,
+    /// Nodes panic where they are ordered to.
+    pub test_faults: bool,
 }
 
 /// Whether nodes have identities.
@@ -69,6 +71,7 @@ impl Default for ClusterOptions {
             placement: Placement::InPlace,
             memory: Memory::Apart,
             advisor: String::new(),
+            test_faults: false,
         }
     }
 }
@@ -78,6 +81,7 @@ pub struct Cluster {
     directory: TempDir,
     names: Vec<String>,
     nodes: BTreeMap<String, Child>,
+    test_faults: bool,
 }
 
 impl Cluster {
@@ -91,7 +95,8 @@ impl Cluster {
         let storage = (0..options.storage_nodes).map(|n| format!("s{n}"));
         let compute = (0..options.compute_nodes).map(|n| format!("c{n}"));
         let names = std::iter::once("sched".to_owned()).chain(storage).chain(compute).collect();
-        let cluster = Cluster { directory, names, nodes: BTreeMap::new() };
+        let test_faults = options.test_faults;
+        let cluster = Cluster { directory, names, nodes: BTreeMap::new(), test_faults };
         std::fs::write(cluster.topology(), cluster.topology_text(options)).expect("the topology is written");
         let dataset = cluster.dataset();
         let parts = options.storage_nodes.to_string();
@@ -178,7 +183,11 @@ impl Cluster {
     pub fn start_node(&mut self, node: &str) -> Value {
         let mut command = Command::new(binary("rudder-node"));
         command.arg("--topology").arg(self.topology()).args(["--node", node, "--json"]);
-        let mut child = Child::start(node, &mut command);
+        let mut child = if self.test_faults {
+            Child::start_with_orders(node, command.arg("--test-faults"))
+        } else {
+            Child::start(node, &mut command)
+        };
         let ready = child.await_line(|line| event(line, "ready"), PATIENCE);
         self.nodes.insert(node.to_owned(), child);
         ready
@@ -195,6 +204,19 @@ impl Cluster {
     /// Ends a node without warning.
     pub fn kill_node(&mut self, node: &str) -> Exit {
         self.nodes.remove(node).expect("a running node").kill()
+    }
+
+    /// What a node says in `rudder tree`.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn status(&self, node: &str) -> Value {
+        let topology = self.topology();
+        let tree = ["tree", "--topology", path_text(&topology), "--node", node, "--json"];
+        let said = run("tree", &mut rudder(&tree)).stdout.join("\n");
+        let mut trees: Vec<Value> = serde_json::from_str(&said).expect("a list of trees");
+        trees.pop().expect("one node")
     }
 
     /// Asks a node to stop.
