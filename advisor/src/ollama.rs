@@ -29,9 +29,10 @@ impl OllamaBackend {
     pub fn new(advisor: &Advisor, model: &str) -> Result<Self, BackendError> {
         let time_max = Duration::from_nanos(advisor.deadline.0);
         let url = advisor.url.as_deref().unwrap_or(URL_DEFAULT);
+        let client = http::client(advisor, url)?;
         let url = reqwest::Url::parse(url)
             .map_err(|error| BackendError::Unreachable { reason: error.to_string() })?;
-        let server = Ollama::builder().url(url).reqwest_client(http::client(time_max)?).build();
+        let server = Ollama::builder().url(url).reqwest_client(client).build();
         let options = ModelOptions::default()
             .num_predict(i32::try_from(advisor.answer_tokens_max).unwrap_or(i32::MAX))
             .num_ctx(u64::from(advisor.context_tokens))

@@ -47,7 +47,7 @@ impl OpenAiBackend {
     pub fn new(advisor: &Advisor, url: &str, model: &str) -> Result<Self, BackendError> {
         let time_max = Duration::from_nanos(advisor.deadline.0);
         Ok(OpenAiBackend {
-            client: http::client(time_max)?,
+            client: http::client(advisor, url)?,
             url: format!("{}/chat/completions", url.trim_end_matches('/')),
             model: model.to_owned(),
             key: advisor.key.clone(),

@@ -208,6 +208,27 @@ async fn a_key_comes_from_its_file_and_stands_in_no_error() {
 }
 
 #[tokio::test]
+async fn a_server_behind_tls_is_asked_where_its_authority_is_trusted_and_only_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("authority.pem");
+    for backend in MODELS {
+        let answer = r#"{"choose":["A"],"reason":""}"#.to_owned();
+        let (server, certificate) = Server::start_tls(vec![Act::Say(answer)]).await;
+        let stranger = advisor(backend, &server.url);
+        let consulted = consult(&stranger).await;
+        assert_rules(&consulted);
+        assert!(because(&consulted).contains("certificate"), "{}", because(&consulted));
+        assert_eq!(server.questions().len(), 0, "nothing was said to a stranger");
+        std::fs::write(&file, certificate).unwrap();
+        let trusting = Advisor { authority: Some(file.clone()), ..stranger };
+        assert_eq!(consult(&trusting).await.source, Source::Backend);
+        std::fs::write(&file, "no certificate").unwrap();
+        let said = open(&trusting).await.err().unwrap().to_string();
+        assert!(said.contains("`authority` names") && said.contains("authority.pem"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn recorded_answers_come_in_turn_and_end_in_the_rules() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.jsonl");

@@ -76,7 +76,7 @@ pub enum SecretPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisor {
     pub backend: AdvisorBackend,
-    /// `http://` and nothing behind the port but, for `openai`, the path before `/chat/completions`.
+    /// `http://` or `https://`, and nothing behind the port but, for `openai`, the path before `/chat/completions`.
     pub url: Option<String>,
     pub model: Option<String>,
     pub form: AnswerForm,
@@ -92,6 +92,8 @@ pub struct Advisor {
     /// Cosine similarity of two states, in percent, from which on a directive is used again.
     pub similarity_percent: u32,
     pub key: Option<SecretPlace>,
+    /// Certificates in PEM form of who may vouch for an `https` server; `None` trusts whom the system trusts.
+    pub authority: Option<PathBuf>,
     /// Of `replay`: one answer a line.
     pub replay: Option<PathBuf>,
     /// Where experience is kept; `None` keeps none.
@@ -116,6 +118,7 @@ impl Default for Advisor {
             keep_alive: Nanos::from_secs(600),
             similarity_percent: 98,
             key: None,
+            authority: None,
             replay: None,
             experience: None,
             evaluator: None,

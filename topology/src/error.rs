@@ -328,7 +328,7 @@ pub enum AdvisorError {
     Needs { backend: &'static str, key: &'static str, example: &'static str },
     // The text is not repeated: people write passwords into it.
     #[error(
-        "`url` is no plain address; write http://HOST:PORT (https and user names are not supported: put a local proxy in between, and the key into `key_file`)"
+        "`url` is no plain address; write http://HOST:PORT or https://HOST:PORT (no user names: the key belongs into `key_file`)"
     )]
     Url,
     #[error("`key_file` and `key_environment` are two places for one key; keep one of them")]

@@ -208,6 +208,9 @@ pub struct AdvisorSpec {
     pub experience: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluator: Option<String>,
+    /// File of the certificates in PEM form that an `https` server's has to come from. Default: the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
     /// File of the distilled advisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distilled: Option<String>,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// What happens to a question.
 #[derive(Clone, Debug)]
@@ -42,13 +42,48 @@ impl Server {
         Server { url, questions }
     }
 
+    /// The same over TLS, with a certificate of its own for `localhost`, which comes back in PEM form.
+    pub async fn start_tls(acts: Vec<Act>) -> (Server, String) {
+        let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let questions = Arc::new(Mutex::new(vec![]));
+        let acts = Arc::new(Mutex::new(VecDeque::from(acts)));
+        let seen = questions.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, acts, seen) = (acceptor.clone(), acts.clone(), seen.clone());
+                tokio::spawn(async move {
+                    // A client that does not trust this server ends the handshake.
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, acts, seen).await;
+                    }
+                });
+            }
+        });
+        (Server { url, questions }, own.cert.pem())
+    }
+
     /// Bodies of the questions so far.
     pub fn questions(&self) -> Vec<Value> {
         self.questions.lock().unwrap().clone()
     }
 }
 
-async fn serve(mut stream: TcpStream, acts: Arc<Mutex<VecDeque<Act>>>, seen: Arc<Mutex<Vec<Value>>>) {
+/// A connection, encrypted or not.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+async fn serve(mut stream: impl Stream, acts: Arc<Mutex<VecDeque<Act>>>, seen: Arc<Mutex<Vec<Value>>>) {
     let Some((path, body)) = read_request(&mut stream).await else { return };
     if path == "/api/tags" {
         let models = json!({ "models": [{ "name": "m", "modified_at": "", "size": 1 }] });
@@ -83,7 +118,7 @@ fn wrap(path: &str, text: &str) -> Vec<u8> {
     whole.to_string().into_bytes()
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+async fn read_request(stream: &mut impl Stream) -> Option<(String, Vec<u8>)> {
     let mut bytes = vec![];
     let head = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -105,7 +140,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     Some((path, bytes[head..].to_vec()))
 }
 
-async fn respond(stream: &mut TcpStream, status: u16, body: &[u8], length: Option<usize>) {
+async fn respond(stream: &mut impl Stream, status: u16, body: &[u8], length: Option<usize>) {
     let length = length.unwrap_or(body.len());
     let head = format!(
         "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"

@@ -100,9 +100,9 @@ impl LoopCoverage {
         self.counts.decided += 1;
         let new = minibatches.saturating_sub(self.seen);
         self.seen = minibatches;
-        self.counts.minibatches += new;
+        self.counts.minibatches = self.counts.minibatches.saturating_add(new);
         if !std::mem::take(&mut self.gap) {
-            self.counts.minibatches_covered += new;
+            self.counts.minibatches_covered = self.counts.minibatches_covered.saturating_add(new);
         }
     }
 }

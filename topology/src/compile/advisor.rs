@@ -38,6 +38,7 @@ impl Compiler<'_> {
         advisor.replay = self.optional_path("replay", &spec.replay);
         advisor.experience = self.optional_path("experience", &spec.experience);
         advisor.evaluator = self.optional_path("evaluator", &spec.evaluator);
+        advisor.authority = self.optional_path("authority", &spec.authority);
         advisor.distilled = self.optional_path("distilled", &spec.distilled);
         let key_file = self.optional_path("key_file", &spec.key_file).map(SecretPlace::File);
         let environment = spec.key_environment.clone().map(SecretPlace::Environment);
@@ -77,7 +78,7 @@ impl Compiler<'_> {
     }
 
     fn url(&mut self, path: &str, url: &str) -> Option<String> {
-        let host = url.strip_prefix("http://");
+        let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let plain = |host: &str| !host.is_empty() && host.chars().all(|c| c.is_ascii_graphic() && c != '@');
         if host.is_some_and(plain) {
             return Some(url.trim_end_matches('/').to_owned());
@@ -145,7 +146,7 @@ mod tests {
         let advisor = compile(
             "[advisor]\nbackend = \"openai\"\nurl = \"http://127.0.0.1:8000/v1/\"\nmodel = \"m\"\nform = \"actions\"\n\
              deadline = \"5s\"\nattempts = 3\nanswer_tokens_max = 64\ncontext_tokens = 2048\nkeep_alive = \"1min\"\n\
-             similarity_percent = 90\nkey_file = \"secret\"\nexperience = \"e.redb\"\n\
+             similarity_percent = 90\nkey_file = \"secret\"\nauthority = \"ca.pem\"\nexperience = \"e.redb\"\n\
              evaluator = \"e.json\"\ndistilled = \"d.json\"\n",
         );
         let expected = Advisor {
@@ -160,6 +161,7 @@ mod tests {
             keep_alive: Nanos::from_secs(60),
             similarity_percent: 90,
             key: Some(SecretPlace::File(PathBuf::from("/t/secret"))),
+            authority: Some(PathBuf::from("/t/ca.pem")),
             replay: None,
             experience: Some(PathBuf::from("/t/e.redb")),
             evaluator: Some(PathBuf::from("/t/e.json")),
@@ -176,7 +178,8 @@ mod tests {
             ("backend = \"ollama\"", "add model = "),
             ("backend = \"replay\"", "add replay = "),
             ("backend = \"distilled\"", "add distilled = "),
-            ("url = \"https://api.example.org\"", "http://"),
+            ("url = \"ftp://api.example.org\"", "https://"),
+            ("url = \"https://\"", "https://"),
             ("url = \"http://user:secret@host\"", "http://"),
             ("deadline = \"1h\"", "deadline"),
             ("deadline = \"0.1s\"", "out of range"),

@@ -60,6 +60,7 @@ const ADVISOR_KEYS: &[&str] = &[
     "experience",
     "evaluator",
     "distilled",
+    "authority",
 ];
 
 /// The file's lines and what was found wrong so far.
@@ -235,6 +236,7 @@ fn advisor(r: &mut Reader<'_>) -> AdvisorSpec {
         experience: r.string("experience"),
         evaluator: r.string("evaluator"),
         distilled: r.string("distilled"),
+        authority: r.string("authority"),
     }
 }
 
