@@ -297,9 +297,19 @@ fn spoiled(seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// What an answer lists, where it is one JSON object: a list that is none counts as one.
+fn items(bytes: &[u8]) -> Option<usize> {
+    let whole: Json = serde_json::from_slice(bytes).ok()?;
+    let lists: Vec<_> = ["choose", "actions"].iter().filter_map(|key| whole.get(key)).collect();
+    (!lists.is_empty()).then(|| lists.iter().map(|list| list.as_array().map_or(1, Vec::len)).sum())
+}
+
 /// Taken or refused with a reason, and what is taken is within its bounds.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let answer = parse_all(bytes);
+    if let Some(items) = items(bytes).filter(|_| answer.refusals.len() < REFUSALS_MAX) {
+        prop_assert_eq!(answer.actions.len() + answer.refusals.len(), items, "{:?}", bytes);
+    }
     let said_nothing = answer.actions.is_empty() && answer.refusals.is_empty();
     prop_assert!(!said_nothing || String::from_utf8_lossy(bytes).contains('['), "{:?}", bytes);
     prop_assert!(answer.actions.len() <= ACTIONS_MAX && answer.reason.chars().count() <= REASON_CHARS_MAX);
