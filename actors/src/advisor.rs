@@ -13,6 +13,7 @@ use ractor::ActorRef;
 use rudder_messages::{
     ActorKind, ActorName, AdvisorMessage, Decisions, DirectorMessage, LoopKind, REPORT_PERIOD, names,
 };
+use rudder_policy::advice::coalesce::focus;
 use rudder_policy::advice::cost::CostMeter;
 use rudder_policy::advice::coverage::LoopCoverage;
 use rudder_policy::advice::directive::Directive;
@@ -20,7 +21,7 @@ use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
 use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowLoop};
 use rudder_policy::advice::state::ClusterState;
-use rudder_topology::{Cluster, Nanos, NodeName};
+use rudder_topology::{Cluster, Cores, Nanos, NodeName};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thread::{AdvisorThread, Asked};
 
@@ -66,7 +67,8 @@ impl Advice {
             cost: CostMeter::default(),
         };
         let mailbox = Mailbox::default();
-        let thread = AdvisorThread::start(&cluster.advisor, labels.clone(), mailbox.clone())?;
+        let cores = cluster.node_named(&name).map_or(Cores::Shared, |node| node.cores.clone());
+        let thread = AdvisorThread::start(&cluster.advisor, cores, labels.clone(), mailbox.clone())?;
         let (memory, coverage) = (Mutex::new(memory), Mutex::default());
         Ok(Advice { name, collection, cluster, clock, labels, thread, mailbox, memory, coverage })
     }
@@ -123,7 +125,8 @@ impl Advice {
                 Order::Consult(edges) => {
                     tracing::info!(?edges, "consulting the advisor");
                     let (state, past) = (state.clone(), slow.past());
-                    self.thread.ask(Asked::Consult { state: Box::new(state), past });
+                    let focus = focus(&edges, &state);
+                    self.thread.ask(Asked::Consult { state: Box::new(state), past, focus });
                 }
                 Order::Revert(directive) => {
                     tracing::info!(?directive, "a directive hurt: it is taken back");

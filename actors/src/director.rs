@@ -4,7 +4,8 @@
 use crate::clock::NodeClock;
 use crate::counters::Counters;
 use crate::supervisor::{ChildSpec, Started};
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
+use ractor::pg::GroupChangeMessage;
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use rudder_graph::random::Key;
 use rudder_messages::{ActorKind, ActorName, Decisions, DirectorMessage, LoopKind, REPORT_PERIOD, names};
 use rudder_policy::advice::choose::rules;
@@ -36,6 +37,8 @@ pub struct Direction {
 #[derive(Default)]
 struct Memory {
     heard: Option<Nanos>,
+    /// The control plane lost the scheduler node, which had been heard.
+    cut: bool,
     /// While no advisor is heard.
     own: Option<Own>,
 }
@@ -86,9 +89,18 @@ impl Direction {
         self.coverage().decided(released);
     }
 
+    /// The scheduler node's end of the control plane is gone: nobody advises until somebody is heard again.
+    fn gone(&self) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.cut = true;
+        drop(memory);
+        self.look();
+    }
+
     fn heard(&self) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.heard = Some(self.clock.now());
+        memory.cut = false;
         if memory.own.take().is_some() {
             tracing::info!("an advisor is heard: it advises");
         }
@@ -121,8 +133,10 @@ impl Direction {
     fn look(&self) {
         let now = self.clock.now();
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the first word there is time for it to come; after the last one, too, unless the way is known to be
+        // cut.
         let last = memory.heard.unwrap_or(Nanos(0));
-        if now.0.saturating_sub(last.0) < SILENT_AFTER.0 {
+        if now.0.saturating_sub(last.0) < SILENT_AFTER.0 && !memory.cut {
             return;
         }
         let Some(sample) = self.counters.sample() else { return };
@@ -164,6 +178,7 @@ impl Actor for Director {
         direction: Arc<Direction>,
     ) -> Result<Arc<Direction>, ActorProcessingErr> {
         ractor::pg::join(names::director_group(), vec![myself.get_cell()]);
+        ractor::pg::monitor(names::collector_group(), myself.get_cell());
         Ok(direction)
     }
 
@@ -175,6 +190,20 @@ impl Actor for Director {
         // What waited for its predecessor is lost; a decision that was due is not.
         if direction.coverage().is_owed() {
             direction.tick();
+        }
+        Ok(())
+    }
+
+    /// The collector lives where the advisor does. When the last one leaves, whatever came from there ends with it.
+    async fn handle_supervisor_evt(
+        &self,
+        _myself: ActorRef<DirectorMessage>,
+        event: SupervisionEvent,
+        direction: &mut Arc<Direction>,
+    ) -> Result<(), ActorProcessingErr> {
+        let left = matches!(event, SupervisionEvent::ProcessGroupChanged(GroupChangeMessage::Leave(..)));
+        if left && ractor::pg::get_members(&names::collector_group()).is_empty() {
+            direction.gone();
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Where a mover's thread runs: hwloc finds the cores that the topology file names and binds the calling thread.
+//! Where a mover's thread runs, and where everything else does: hwloc finds the cores that the topology file names and
+//! binds the calling thread.
 //! Memory is local by first touch: a bound thread allocates its buffers after it was bound.
 
 use hwlocality::cpu::binding::CpuBindingFlags;
@@ -36,6 +37,10 @@ pub enum PlacementError {
     NoSuchCores { spec: CoreSpec },
     #[error("hwloc describes another machine (a synthetic or loaded topology): binding would do nothing")]
     NotThisSystem,
+    #[error(
+        "movers take every core, so nothing is left for the control plane; give movers fewer `mover_cores`"
+    )]
+    NothingLeft,
     #[error("binding to cpus {cpus:?} was refused: {reason}")]
     Refused { cpus: Vec<usize>, reason: String },
 }
@@ -48,22 +53,54 @@ pub fn place_mover(cores: &Cores) -> Result<Placement, PlacementError> {
     }
 }
 
+/// Binds the calling thread, and those that it will start, to where neither movers nor training run: control plane,
+/// advisor and HTTP. Where training takes all that movers leave, they share with training; never with movers.
+pub fn place_control(cores: &Cores) -> Result<Placement, PlacementError> {
+    let Cores::Reserved { mover, training } = cores else { return Ok(Placement::Shared) };
+    let topology = read_topology()?;
+    let set = control_set(&topology, mover, training)?;
+    bind_set(&topology, &set)
+}
+
+/// The CPUs that are left.
+fn control_set(
+    topology: &Topology,
+    mover: &[CoreSpec],
+    training: &[CoreSpec],
+) -> Result<CpuSet, PlacementError> {
+    let mut left = topology.allowed_cpuset().clone_target();
+    left -= &cpu_set(topology, mover)?;
+    if training.is_empty() {
+        return not_empty(left);
+    }
+    let mut own = left.clone();
+    own -= &cpu_set(topology, training)?;
+    not_empty(if own.is_empty() { left } else { own })
+}
+
+fn not_empty(set: CpuSet) -> Result<CpuSet, PlacementError> {
+    if set.is_empty() { Err(PlacementError::NothingLeft) } else { Ok(set) }
+}
+
 fn read_topology() -> Result<Topology, PlacementError> {
     Topology::new().map_err(|error| PlacementError::Unreadable { reason: error.to_string() })
 }
 
 fn bind(topology: &Topology, specs: &[CoreSpec]) -> Result<Placement, PlacementError> {
-    let set = cpu_set(topology, specs)?;
+    bind_set(topology, &cpu_set(topology, specs)?)
+}
+
+fn bind_set(topology: &Topology, set: &CpuSet) -> Result<Placement, PlacementError> {
     if !topology.is_this_system() {
         return Err(PlacementError::NotThisSystem);
     }
-    let cpus = cpu_numbers(&set);
+    let cpus = cpu_numbers(set);
     topology
-        .bind_cpu(&set, CpuBindingFlags::THREAD)
+        .bind_cpu(set, CpuBindingFlags::THREAD)
         .map_err(|error| PlacementError::Refused { cpus: cpus.clone(), reason: error.to_string() })?;
     let numa_nodes = topology
         .objects_with_type(ObjectType::NUMANode)
-        .filter(|node| node.cpuset().is_some_and(|own| own.intersects(&set)))
+        .filter(|node| node.cpuset().is_some_and(|own| own.intersects(set)))
         .filter_map(|node| node.os_index())
         .collect();
     Ok(Placement::Bound { cpus, numa_nodes })

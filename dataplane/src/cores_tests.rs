@@ -68,3 +68,20 @@ fn a_thread_is_bound_where_it_says() {
         Placement::Shared => panic!("not bound"),
     }
 }
+
+#[test]
+fn the_control_plane_has_what_movers_and_training_leave() {
+    let control = |mover: &[CoreSpec], training: &[CoreSpec]| {
+        control_set(&synthetic(), mover, training).map(|set| cpu_numbers(&set))
+    };
+    let range = |first, last| CoreSpec::CpuRange { first, last };
+    assert_eq!(control(&[range(0, 3)], &[range(4, 13)]), Ok(vec![14, 15]));
+    assert_eq!(control(&[object(CoreObject::Package, 0)], &[]), Ok((8..16).collect()));
+    assert_eq!(
+        control(&[range(0, 3)], &[range(4, 15)]),
+        Ok((4..16).collect()),
+        "with training, not with movers"
+    );
+    assert_eq!(control(&[range(0, 15)], &[]), Err(PlacementError::NothingLeft));
+    assert!(control(&[range(0, 99)], &[]).is_err());
+}

@@ -48,7 +48,7 @@ pub use backend::{Backend, BackendChoice, DirectReads, StartError, StopTimeout};
 pub use block_files::{BlockFiles, OpenError};
 pub use cache_memory::{CacheMemory, CacheMemoryError, PageChoice, Pages};
 pub use compute::{ComputeConfig, ComputeHandle, ComputeMover, ComputeStats};
-pub use cores::Placement;
+pub use cores::{Placement, PlacementError, place_control};
 pub use storage::{HotLevel, StorageConfig, StorageHandle, StorageMover, StorageStats};
 pub use transfer::{
     Arrived, Completion, Destination, InvalidRequest, LossReason, PeerLost, ProtocolError, Stopped,

@@ -4,7 +4,7 @@
 //! parser lets through, it acts by a new [`crate::parameters::Parameters`], and a trial takes back what hurts. The
 //! fast loop never waits for any of it.
 //!
-//! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger and coalesce (when to ask),
+//! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger, coalesce and rotation (when to ask, and about whom),
 //! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
 //! controls), distilled (a small learned model), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
 //! slow_loop (all of it, in order), coverage (does it live).
@@ -16,6 +16,7 @@ pub mod observe;
 pub mod sample;
 
 pub mod coalesce;
+pub mod rotation;
 pub mod trigger;
 
 pub mod report;

@@ -5,6 +5,7 @@ use rudder_advisor::experience::{Experience, Store};
 use rudder_advisor::open::open;
 use rudder_advisor::train;
 use rudder_advisor::{Consultant, Consulted, Source};
+use rudder_dataplane::place_control;
 use rudder_messages::AdvisorMessage;
 use rudder_policy::advice::breaker::BreakerState;
 use rudder_policy::advice::cost::OpportunityCost;
@@ -14,7 +15,7 @@ use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
-use rudder_topology::Advisor;
+use rudder_topology::{Advisor, Cores, NodeId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
@@ -23,13 +24,11 @@ pub(super) enum Asked {
     Consult {
         state: Box<ClusterState>,
         past: Vec<Past>,
+        /// One node of each job whose turn it is.
+        focus: Vec<NodeId>,
     },
     /// A directive was judged; where it was taken back, it hurt.
-    Judged {
-        directive: Directive,
-        outcome: Outcome,
-        cost: Option<OpportunityCost>,
-    },
+    Judged { directive: Directive, outcome: Outcome, cost: Option<OpportunityCost> },
 }
 
 /// What the thread tells of itself.
@@ -51,9 +50,10 @@ pub(super) struct AdvisorThread {
 }
 
 impl AdvisorThread {
-    /// Answers go to the mailbox.
+    /// Answers go to the mailbox. The thread, and whatever it starts, keeps off the cores of movers and training.
     pub fn start(
         advisor: &Advisor,
+        cores: Cores,
         labels: Labels,
         to: Mailbox<AdvisorMessage>,
     ) -> std::io::Result<AdvisorThread> {
@@ -61,9 +61,13 @@ impl AdvisorThread {
         let told = SharedTold::default();
         let (advisor, telling) = (advisor.clone(), told.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new()
-            .name("advisor".to_owned())
-            .spawn(move || runtime.block_on(run(advisor, labels, asked, to, telling)))?;
+        std::thread::Builder::new().name("advisor".to_owned()).spawn(move || {
+            match place_control(&cores) {
+                Ok(placement) => tracing::info!(%placement, "the advisor's thread"),
+                Err(error) => tracing::warn!(%error, "the advisor's thread is not bound"),
+            }
+            runtime.block_on(run(advisor, labels, asked, to, telling));
+        })?;
         Ok(AdvisorThread { questions, told })
     }
 
@@ -100,8 +104,8 @@ async fn run(
     // The last answer, until it is judged.
     let mut last: Option<Experience> = None;
     while let Some(asked) = asked.recv().await {
-        let (state, past) = match asked {
-            Asked::Consult { state, past } => (state, past),
+        let (state, past, focus) = match asked {
+            Asked::Consult { state, past, focus } => (state, past, focus),
             Asked::Judged { directive, outcome, cost } => {
                 if let Some(consultant) =
                     consultant.as_mut().filter(|_| outcome.verdict == TrialVerdict::Reverted)
@@ -120,7 +124,7 @@ async fn run(
             none => none.insert(begin(&advisor, &labels, &told).await),
         };
         consultant.set_topology(who_is_up(&state));
-        let consulted = consultant.consult(&state, &past).await;
+        let consulted = consultant.consult_about(&state, &past, &focus).await;
         let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
         let rules = matches!(consulted.source, Source::Rules { .. });
         let who = if rules { "rules".to_owned() } else { consultant.backend_name() };

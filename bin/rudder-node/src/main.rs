@@ -10,6 +10,8 @@ mod logging;
 use arguments::Arguments;
 use clap::Parser;
 use rudder_actors::node::{NodeConfig, RunningNode};
+use rudder_dataplane::place_control;
+use rudder_topology::Cores;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,8 +56,18 @@ fn run(arguments: Arguments) -> Result<(), Fatal> {
         scheduler_address: arguments.scheduler,
         nvml_library: arguments.nvml_library.clone(),
     };
+    let named = config.cluster.node_named(&arguments.node);
+    let cores = named.map_or(Cores::Shared, |node| node.cores.clone());
+    let place = move || {
+        if let Err(error) = place_control(&cores) {
+            tracing::warn!(%error, "a thread of the control plane is not bound");
+        }
+    };
+    // What asks, answers and decides keeps off the cores of those who move bytes.
+    place();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads)
+        .on_thread_start(place)
         .thread_name(format!("node-{}", arguments.node))
         .enable_all()
         .build()?;

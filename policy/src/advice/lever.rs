@@ -150,9 +150,17 @@ impl Vocabulary {
     /// The nodes that wait most, the links towards them, their jobs, the groups and blocks that they want.
     #[must_use]
     pub fn of(state: &ClusterState, labels: &Labels) -> Self {
+        Vocabulary::about(state, labels, &[])
+    }
+
+    /// The same, with the nodes of `focus` before those that wait most.
+    #[must_use]
+    pub fn about(state: &ClusterState, labels: &Labels, focus: &[NodeId]) -> Self {
         let mut worst: Vec<_> =
             state.compute.iter().filter(|c| labels.of_compute(c.node).is_some()).collect();
         worst.sort_by(|a, b| b.wait_share.total_cmp(&a.wait_share).then(a.node.cmp(&b.node)));
+        // Stable, so that the others keep their order.
+        worst.sort_by_key(|c| focus.iter().position(|node| *node == c.node).unwrap_or(focus.len()));
         worst.truncate(COMPUTE_MAX);
         let mut vocabulary = Vocabulary::default();
         let (mut groups, mut blocks) = (BTreeSet::new(), BTreeSet::new());

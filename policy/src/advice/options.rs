@@ -7,6 +7,7 @@ use super::lever::{ACTIONS_MAX, Kind, TTL_S_DEFAULT, Value, Vocabulary};
 use super::state::ClusterState;
 use crate::parameters::Posture;
 use rudder_graph::random::Key;
+use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Options of one question at most.
@@ -54,13 +55,23 @@ impl Options {
 /// The options in a state that are not expected to hurt, shuffled by the key.
 #[must_use]
 pub fn options(state: &ClusterState, vocabulary: &Vocabulary, key: Key) -> Options {
+    options_about(state, vocabulary, &[], key)
+}
+
+/// The same, and the best option for each node of `focus` is among them, where one would help it.
+#[must_use]
+pub fn options_about(state: &ClusterState, vocabulary: &Vocabulary, focus: &[NodeId], key: Key) -> Options {
     let mut all: Vec<_> = candidates(state, vocabulary)
         .into_iter()
         .map(|action| Choice { action, predicted: predict(&action, state) })
         .filter(|choice| choice.predicted <= 0.0)
         .collect();
     all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
-    let mut shown: Vec<Choice> = vec![];
+    let best = |node: &NodeId| {
+        let helps = |choice: &&Choice| choice.action.compute == *node && choice.predicted < 0.0;
+        all.iter().find(helps).copied()
+    };
+    let mut shown: Vec<Choice> = focus.iter().filter_map(best).take(OPTIONS_MAX).collect();
     for choice in all {
         let alike = shown.iter().filter(|known| known.action.lever() == choice.action.lever()).count();
         let same = shown.iter().any(|known| known.action.is_about_the_same(&choice.action));
@@ -68,6 +79,7 @@ pub fn options(state: &ClusterState, vocabulary: &Vocabulary, key: Key) -> Optio
             shown.push(choice);
         }
     }
+    shown.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
     let ranks = (0..shown.len()).collect();
     Options { shown, ranks }.shuffled(key)
 }
@@ -111,7 +123,6 @@ mod tests {
     use super::*;
     use crate::advice::parse::tests::{state, vocabulary};
     use crate::advice::state::StorageState;
-    use rudder_topology::NodeId;
 
     fn degraded() -> ClusterState {
         let mut state = state();
@@ -142,6 +153,24 @@ mod tests {
         let mut sorted = options(3).ranks;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..sorted.len()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_node_whose_turn_it_is_has_its_option_among_louder_ones() {
+        let mut state = degraded();
+        // The first node would gain from everything; the other from one link only, and less.
+        state.links.iter_mut().filter(|link| link.compute == NodeId(0)).for_each(|l| l.rate_share = 0.1);
+        (state.compute[0].wait_share, state.compute[1].wait_share) = (0.9, 0.2);
+        (state.compute[0].hit_rate, state.links[0].bandwidth_use) = (0.0, 1.0);
+        state.links[2].rate_share = 0.5;
+        let of_other = |options: &Options| {
+            let own = options.shown.iter().filter(|choice| choice.action.compute == NodeId(1));
+            own.map(|choice| choice.predicted).fold(0.0, f32::min)
+        };
+        let about = |focus: &[NodeId]| options_about(&state, &vocabulary(), focus, Key::new(1));
+        assert!(of_other(&about(&[NodeId(1), NodeId(0)])) < 0.0, "{:#?}", about(&[NodeId(1), NodeId(0)]));
+        assert!(about(&[NodeId(1), NodeId(0)]).shown.len() <= OPTIONS_MAX);
+        assert_eq!(about(&[]), options(&state, &vocabulary(), Key::new(1)));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl SlowLoop {
         }
         let edges = self.trigger.observe(state);
         self.counts.edges += edges.len() as u64;
-        self.coalescer.add(edges, state.at_ns);
+        self.coalescer.add(edges, state);
         if self.asked_ns.is_some_and(|at| state.at_ns >= at.saturating_add(self.config.lost_after_ns)) {
             self.counts.lost += 1;
             self.ended();

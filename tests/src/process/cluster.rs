@@ -31,6 +31,8 @@ pub struct ClusterOptions {
     pub advisor: String,
     /// Nodes panic where they are ordered to.
     pub test_faults: bool,
+    /// Of the topology's `[defaults]`.
+    pub cores: String,
 }
 
 /// Whether nodes have identities.
@@ -72,6 +74,7 @@ impl Default for ClusterOptions {
             memory: Memory::Apart,
             advisor: String::new(),
             test_faults: false,
+            cores: "cores = \"shared\"\n".to_owned(),
         }
     }
 }
@@ -133,7 +136,7 @@ impl Cluster {
         if options.security == Security::Keys {
             text += "keys = \"keys\"\n";
         }
-        text += "[defaults]\ncores = \"shared\"\nstorage_directory = \"storage/{name}\"\n";
+        text += &format!("[defaults]\n{}storage_directory = \"storage/{{name}}\"\n", options.cores);
         if options.memory == Memory::Shared {
             text += "machine = \"here\"\n";
         }
