@@ -12,7 +12,7 @@ use crate::trainer_protocol::{
 };
 use rudder_graph::trace::TraceSpec;
 use rudder_topology::{DatasetName, JobId, MinibatchId, TableId, TrainerRank};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -85,8 +85,8 @@ pub enum ClientError {
 #[derive(Clone, Debug)]
 pub struct Ready {
     minibatch: MinibatchId,
-    tables: Vec<(TableId, Vec<Location>)>,
-    private: Vec<u8>,
+    tables: Arc<[(TableId, Vec<Location>)]>,
+    private: Arc<Vec<u8>>,
     mappings: Arc<Mappings>,
     row_bytes: Arc<[u32]>,
 }
@@ -155,6 +155,8 @@ pub struct Client {
     row_bytes: Arc<[u32]>,
     mappings: Arc<Mappings>,
     outstanding: BTreeMap<MinibatchId, Outstanding>,
+    /// Frames of released minibatches, whose memory the next announcements take.
+    spare: Vec<Vec<u8>>,
     /// The next minibatch, as far as announcements tell.
     next: MinibatchId,
     /// The sampler, where the node was told.
@@ -176,6 +178,7 @@ impl Client {
             welcome,
             mappings: Arc::new(mappings),
             outstanding: BTreeMap::new(),
+            spare: Vec::new(),
             next: MinibatchId(0),
             declared: None,
             statistics: None,
@@ -226,7 +229,7 @@ impl Client {
         if self.outstanding.len() >= self.welcome.credits as usize {
             return Err(ClientError::NoCredit { minibatch, credits: self.welcome.credits });
         }
-        let mut frame = Vec::with_capacity(rows * 4 + 64);
+        let mut frame = self.spare.pop().unwrap_or_default();
         encode_announce(&mut frame, minibatch, tables.iter().map(|t| (t.table, t.rows)));
         let sent = self.connection.send(&frame, self.deadline());
         let entry = Outstanding { frame, wanted: false, pieces: vec![], answer: None };
@@ -246,7 +249,7 @@ impl Client {
                 return Ok(Some(ready));
             }
             match self.connection.receive(Instant::now()) {
-                Ok(Some(frame)) => self.note(&frame)?,
+                Ok(Some(message)) => self.note(message)?,
                 Ok(None) => return Ok(None),
                 Err(error) => self.reopen(error, self.deadline())?,
             }
@@ -271,7 +274,7 @@ impl Client {
                 return Ok(ready);
             }
             match self.connection.receive(deadline) {
-                Ok(Some(frame)) => self.note(&frame)?,
+                Ok(Some(message)) => self.note(message)?,
                 Ok(None) if Instant::now() >= deadline => {
                     return Err(ClientError::TimeOut { minibatch, waited: start.elapsed() });
                 }
@@ -306,12 +309,14 @@ impl Client {
     /// Gives the minibatch's rows back. Its locations must not be read any more.
     pub fn release(&mut self, minibatch: MinibatchId) -> Result<(), ClientError> {
         self.own_process()?;
-        if self.outstanding.remove(&minibatch).is_none() {
-            return Err(ClientError::NotAnnounced(minibatch));
-        }
-        let mut frame = vec![];
+        let mut frame =
+            self.outstanding.remove(&minibatch).ok_or(ClientError::NotAnnounced(minibatch))?.frame;
+        frame.clear();
         ToNode::Release { minibatch }.encode(&mut frame);
-        match self.connection.send(&frame, self.deadline()) {
+        let sent = self.connection.send(&frame, self.deadline());
+        frame.clear();
+        self.spare.push(frame);
+        match sent {
             Ok(()) => Ok(()),
             Err(error) => self.reopen(error, self.deadline()),
         }
@@ -330,7 +335,7 @@ impl Client {
                 return Ok(text);
             }
             match self.connection.receive(deadline) {
-                Ok(Some(frame)) => self.note(&frame)?,
+                Ok(Some(message)) => self.note(message)?,
                 Ok(None) if Instant::now() >= deadline => {
                     return Err(self.broken(io::ErrorKind::TimedOut.into()));
                 }
@@ -358,17 +363,15 @@ impl Client {
         }
     }
 
-    /// Takes in one frame of the node.
-    fn note(&mut self, frame: &[u8]) -> Result<(), ClientError> {
-        let message = ToTrainer::decode(frame)
-            .map_err(|source| ClientError::Protocol { socket: self.socket.clone(), source })?;
-        match message {
+    /// Takes in one message of the node.
+    fn note(&mut self, message: Result<ToTrainer, FrameError>) -> Result<(), ClientError> {
+        match message.map_err(|source| ClientError::Protocol { socket: self.socket.clone(), source })? {
             ToTrainer::Ready { minibatch, tables } => {
                 if let Some(entry) = self.outstanding.get_mut(&minibatch) {
                     entry.answer = Some(Ok(Ready {
                         minibatch,
-                        tables,
-                        private: std::mem::take(&mut entry.pieces),
+                        tables: tables.into(),
+                        private: Arc::new(std::mem::take(&mut entry.pieces)),
                         mappings: self.mappings.clone(),
                         row_bytes: self.row_bytes.clone(),
                     }));
@@ -483,12 +486,12 @@ fn open(
     connection.send(&frame, deadline).map_err(broken)?;
     let (mut welcome, mut mappings) = (None, Mappings::default());
     loop {
-        let frame = match connection.receive(deadline).map_err(broken)? {
-            Some(frame) => frame,
+        let message = match connection.receive(deadline).map_err(broken)? {
+            Some(message) => message.map_err(protocol)?,
             None if Instant::now() >= deadline => return Err(broken(io::ErrorKind::TimedOut.into())),
             None => continue,
         };
-        match ToTrainer::decode(&frame).map_err(protocol)? {
+        match message {
             ToTrainer::Welcome(message) => welcome = Some(message),
             ToTrainer::Refused(refusal) => {
                 return Err(ClientError::Refused { socket: socket.to_owned(), refusal });
@@ -500,13 +503,10 @@ fn open(
                 let welcome = welcome.ok_or_else(|| protocol(FrameError::Truncated))?;
                 return Ok((connection, welcome, mappings));
             }
-            _ => return Err(protocol(FrameError::UnknownKind(frame[0]))),
+            other => return Err(protocol(FrameError::UnknownKind(other.kind()))),
         }
     }
 }
-
-/// Mapped bytes by mapping index; used by [`Mappings`].
-type MappingTable = HashMap<u16, Arc<memmap2::Mmap>>;
 
 /// Checks a frame's length field; used by the connection.
 fn checked_length(field: [u8; 4]) -> io::Result<usize> {

@@ -197,8 +197,16 @@ fn end_frame(out: &mut [u8], start: usize) {
 }
 
 fn put_u32s(out: &mut Vec<u8>, values: &[u32]) {
-    out.reserve(values.len() * 4);
-    out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    put_all(out, values, |value| value.to_le_bytes());
+}
+
+/// Appends the bytes of every value. Room is made once, so that the loop over a minibatch's rows is one of plain stores.
+fn put_all<T: Copy, const N: usize>(out: &mut Vec<u8>, values: &[T], bytes: impl Fn(T) -> [u8; N]) {
+    let start = out.len();
+    out.resize(start + values.len() * N, 0);
+    for (to, &value) in out[start..].as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *to = bytes(value);
+    }
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -263,7 +271,7 @@ impl ToNode {
             }
             2 => {
                 let minibatch = MinibatchId(r.u64()?);
-                let tables = r.tables(4, |r| r.u32())?;
+                let tables = r.tables(u32::from_le_bytes)?;
                 let tables = tables.into_iter().map(|(table, rows)| Rows { table, rows }).collect();
                 ToNode::Announce { minibatch, tables }
             }
@@ -306,9 +314,9 @@ fn put_minibatch(out: &mut Vec<u8>, kind: u8, minibatch: MinibatchId) {
 }
 
 impl ToTrainer {
-    /// Appends the frame, length field included. The caller sends descriptors with a `Mapping`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let kind = match self {
+    /// The byte after the length field.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
             ToTrainer::Welcome(_) => 1,
             ToTrainer::Refused(_) => 2,
             ToTrainer::Mapping(_) => 3,
@@ -317,8 +325,12 @@ impl ToTrainer {
             ToTrainer::Piece { .. } => 6,
             ToTrainer::Failed { .. } => 7,
             ToTrainer::Statistics(_) => 8,
-        };
-        let start = begin_frame(out, kind);
+        }
+    }
+
+    /// Appends the frame, length field included. The caller sends descriptors with a `Mapping`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = begin_frame(out, self.kind());
         match self {
             ToTrainer::Welcome(welcome) => put_welcome(out, welcome),
             ToTrainer::Refused(refusal) => put_refusal(out, refusal),
@@ -336,8 +348,7 @@ impl ToTrainer {
                 for (table, locations) in tables {
                     out.extend_from_slice(&table.0.to_le_bytes());
                     out.extend_from_slice(&(locations.len() as u32).to_le_bytes());
-                    out.reserve(locations.len() * 8);
-                    out.extend(locations.iter().flat_map(|location| location.0.to_le_bytes()));
+                    put_all(out, locations, |location| location.0.to_le_bytes());
                 }
             }
             ToTrainer::Piece { minibatch, bytes } => {
@@ -367,7 +378,7 @@ impl ToTrainer {
             4 => ToTrainer::WelcomeEnd,
             5 => {
                 let minibatch = MinibatchId(r.u64()?);
-                ToTrainer::Ready { minibatch, tables: r.tables(8, |r| Ok(Location(r.u64()?)))? }
+                ToTrainer::Ready { minibatch, tables: r.tables(|item| Location(u64::from_le_bytes(item)))? }
             }
             6 => {
                 let minibatch = MinibatchId(r.u64()?);

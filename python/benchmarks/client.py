@@ -4,6 +4,9 @@
 
 Interleaved rounds, medians: `gather` against `torch.index_select` of the same rows from a local tensor, announcing
 100,000 vertices, a view; then eight trainers on one node, and what the cache's memory adds up to over all of them.
+
+Times are the processor time of the trainer's one thread, which other processes on the machine disturb least; for the
+announcement, during which the node wakes up and may take the core, also the time on the wall.
 """
 
 from __future__ import annotations
@@ -29,28 +32,33 @@ import rudder  # noqa: E402
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     work()
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 def gathering(client: rudder.Client, rounds: int, rows: int) -> dict[str, float]:
     everything = torch.from_numpy(client.dataset.rows(np.arange(client.dataset.vertices)))
     out = torch.empty(rows, everything.shape[1])
     local = torch.empty_like(out)
-    ours, theirs, announces, views = [], [], [], []
-    for turn in range(rounds):
+    ours, theirs, announces, announces_wall, views = [], [], [], [], []
+    for turn in range(rounds + 1):
         ids = torch.from_numpy(np.random.default_rng(turn).integers(0, len(everything), rows))
-        start = time.perf_counter()
+        start, start_wall = time.thread_time(), time.perf_counter()
         minibatch = client.announce(ids)
-        announces.append(time.perf_counter() - start)
+        announces.append(time.thread_time() - start)
+        announces_wall.append(time.perf_counter() - start_wall)
         client.ready(minibatch)
         theirs.append(seconds(lambda ids=ids: torch.index_select(everything, 0, ids, out=local)))
         ours.append(seconds(lambda m=minibatch: client.gather(m, out=out)))
         assert torch.equal(out, local)
         views.append(seconds(lambda m=minibatch: client.view(m)))
         client.release(minibatch)
+        if turn == 0:  # the first touches memory that the kernel has to give first
+            for times in (ours, theirs, announces, announces_wall, views):
+                times.clear()
     milli = {"gather": ours, "index_select": theirs, "announce": announces, "view": views}
+    milli["announce_wall"] = announces_wall
     found = {f"{name}_ms": 1e3 * statistics.median(times) for name, times in milli.items()}
     found["gather_speed_over_index_select"] = statistics.median(
         other / own for own, other in zip(ours, theirs, strict=True)

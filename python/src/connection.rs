@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     /// Rows of each table.
     rows: Vec<u64>,
     id_maps: IdMaps,
+    /// The rows of the announcement that is made, one after the other; kept for its memory.
+    rows_announced: Mutex<Vec<u32>>,
 }
 
 #[pymethods]
@@ -110,7 +112,7 @@ impl Connection {
             last: AtomicU64::new(0),
             pid: std::process::id(),
         };
-        Ok(Connection { shared: Arc::new(shared), rows, id_maps: id_maps? })
+        Ok(Connection { shared: Arc::new(shared), rows, id_maps: id_maps?, rows_announced: Mutex::default() })
     }
 
     /// (credits, ready_ahead, generation) of the node.
@@ -134,11 +136,18 @@ impl Connection {
             tables.iter().map(|(table, ids)| Ok((TableId(*table), Input::new(ids, "the ids")?))).collect();
         let ids = ids?;
         let outcome = py.detach(|| {
-            let mut rows = Vec::with_capacity(ids.len());
+            let mut rows = lock(&self.rows_announced);
+            rows.clear();
             for (table, ids) in &ids {
-                rows.push((*table, self.rows_of(*table, ids.slice())?));
+                self.append_rows(*table, ids.slice(), &mut rows)?;
             }
-            let wanted: Vec<_> = rows.iter().map(|(table, rows)| TableRows { table: *table, rows }).collect();
+            let mut rest = rows.as_slice();
+            let mut wanted = Vec::with_capacity(ids.len());
+            for (table, ids) in &ids {
+                let (rows, after) = rest.split_at(ids.slice().len());
+                wanted.push(TableRows { table: *table, rows });
+                rest = after;
+            }
             self.shared.with(|client| {
                 let minibatch = self.shared.last.fetch_add(1, Relaxed) + 1;
                 match client.announce(MinibatchId(minibatch), &wanted) {
@@ -222,26 +231,51 @@ impl Connection {
         ReadyRows::new(Arc::new(Pin::new(self.shared.clone(), ready)))
     }
 
-    /// Ids as the trainer gave them, checked and as rows of the dataset.
-    fn rows_of(&self, table: TableId, ids: &[i64]) -> Result<Vec<u32>, Refused> {
+    /// Appends ids as the trainer gave them, checked and as rows of the dataset.
+    fn append_rows(&self, table: TableId, ids: &[i64], to: &mut Vec<u32>) -> Result<(), Refused> {
         let Some(&rows) = self.rows.get(table.index()) else {
             return Err(Refused::Row(format!("the dataset has no table {table}")));
         };
         let map = self.id_maps.get(&table.0).map(Input::slice);
         let limit = map.map_or(rows, |map| map.len() as u64);
-        let mut checked = Vec::with_capacity(ids.len());
-        for (at, &id) in ids.iter().enumerate() {
-            let inside = u64::try_from(id).is_ok_and(|id| id < limit);
-            let row = if inside { map.map_or(id as u32, |map| map[id as usize]) } else { u32::MAX };
-            if u64::from(row) >= rows {
-                let message =
-                    format!("id {id} at position {at} of table {table}: ids are 0 to {}", limit - 1);
-                return Err(Refused::Row(message));
+        let start = to.len();
+        if all_below(ids, limit) {
+            match map {
+                None => to.extend(ids.iter().map(|&id| id as u32)),
+                Some(map) => to.extend(ids.iter().map(|&id| map[id as usize])),
             }
-            checked.push(row);
+            if map.is_none() || to[start..].iter().all(|&row| u64::from(row) < rows) {
+                return Ok(());
+            }
         }
-        Ok(checked)
+        Err(Refused::Row(self.first_wrong(table, ids, limit)))
     }
+
+    /// Names the id that is none of the table's.
+    fn first_wrong(&self, table: TableId, ids: &[i64], limit: u64) -> String {
+        let map = self.id_maps.get(&table.0).map(Input::slice);
+        let rows = self.rows.get(table.index()).copied().unwrap_or(0);
+        let wrong = |&id: &i64| {
+            let known = u64::try_from(id).is_ok_and(|id| id < limit);
+            !known || map.is_some_and(|map| u64::from(map[id as usize]) >= rows)
+        };
+        match ids.iter().position(wrong) {
+            Some(at) => {
+                let (id, last) = (ids[at], limit as i64 - 1);
+                format!("id {id} at position {at} of table {table}: ids are 0 to {last}")
+            }
+            None => format!("the ids of table {table} changed while they were announced"),
+        }
+    }
+}
+
+/// Whether all ids are 0 to below `limit`, without a branch an id.
+fn all_below(ids: &[i64], limit: u64) -> bool {
+    let Some(last) = i64::try_from(limit).ok().and_then(|limit| limit.checked_sub(1)) else {
+        return false;
+    };
+    // An id below 0 is negative itself; one beyond the last makes the difference negative.
+    ids.iter().fold(0, |sign, &id| sign | id | last.wrapping_sub(id)) >= 0
 }
 
 fn patience(seconds: f64) -> Duration {

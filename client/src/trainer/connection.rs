@@ -1,10 +1,11 @@
 //! The Unix socket: whole frames in and out before a deadline, and the descriptors that come with them.
 
 use super::checked_length;
+use crate::trainer_protocol::{FrameError, ToTrainer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with, sockopt::set_socket_send_buffer_size,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -14,14 +15,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 256 << 10;
+/// A few announcements of 100,000 rows.
+const SEND_BYTES: usize = 2 << 20;
 /// A peer that sends more descriptors than a welcome can have is broken.
 const DESCRIPTORS_MAX: usize = 4096;
 
 pub(super) struct Connection {
     socket: OwnedFd,
-    received: Vec<u8>,
-    /// Bytes of `received` that were handed out.
+    /// What was read lies in `taken..filled`; behind it is room that was written once, so that it need not be again.
+    buffer: Vec<u8>,
     taken: usize,
+    filled: usize,
     descriptors: VecDeque<OwnedFd>,
 }
 
@@ -29,8 +33,10 @@ impl Connection {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // As much of it as the kernel allows: an announcement that fits does not wait for the node to read it.
+        set_socket_send_buffer_size(&socket, SEND_BYTES)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Connection { socket, received: vec![], taken: 0, descriptors: VecDeque::new() })
+        Ok(Connection { socket, buffer: vec![], taken: 0, filled: 0, descriptors: VecDeque::new() })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -59,11 +65,11 @@ impl Connection {
         Ok(())
     }
 
-    /// The next frame without its length field; `None` if there is none at the deadline.
-    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    /// The next message; `None` if there is none at the deadline.
+    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Option<Result<ToTrainer, FrameError>>> {
         loop {
-            if let Some(frame) = self.buffered()? {
-                return Ok(Some(frame));
+            if let Some(message) = self.buffered()? {
+                return Ok(Some(message));
             }
             if self.read()? {
                 continue;
@@ -74,34 +80,29 @@ impl Connection {
         }
     }
 
-    fn buffered(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let unread = &self.received[self.taken..];
+    fn buffered(&mut self) -> io::Result<Option<Result<ToTrainer, FrameError>>> {
+        let unread = &self.buffer[self.taken..self.filled];
         let Some((field, rest)) = unread.split_first_chunk::<4>() else { return Ok(None) };
         let length = checked_length(*field)?;
         let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let frame = frame.to_vec();
+        let message = ToTrainer::decode(frame);
         self.taken += 4 + length;
-        if self.taken == self.received.len() {
-            self.received.clear();
-            self.taken = 0;
-        }
-        Ok(Some(frame))
+        Ok(Some(message))
     }
 
     /// Reads what is there; `false` if nothing is.
     fn read(&mut self) -> io::Result<bool> {
-        if self.taken > 0 {
-            self.received.drain(..self.taken);
-            self.taken = 0;
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= std::mem::take(&mut self.taken);
+        if self.buffer.len() < self.filled + READ_BYTES {
+            self.buffer.resize(self.filled + READ_BYTES, 0);
         }
-        let start = self.received.len();
-        self.received.resize(start + READ_BYTES, 0);
-        let result = receive_into(&self.socket, &mut self.received[start..], &mut self.descriptors);
-        let got = result.as_ref().copied().unwrap_or(0);
-        self.received.truncate(start + got);
-        match result {
+        match receive_into(&self.socket, &mut self.buffer[self.filled..], &mut self.descriptors) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Ok(true),
+            Ok(got) => {
+                self.filled += got;
+                Ok(true)
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(false)
             }

@@ -1,17 +1,20 @@
 //! What the node passed, mapped read-only.
 
-use super::MappingTable;
 use crate::gather::{GatherError, gather_into};
-use crate::location::{Location, PRIVATE_MAPPING};
+use crate::location::{LOCAL_MAPPINGS, Location, PRIVATE_MAPPING};
 use crate::trainer_protocol::MappingSpec;
+use memmap2::Mmap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Mapped cache chunks and co-located feature files by mapping index.
+/// Mapped cache chunks and co-located feature files. A row of a gather may lie in another one than the row before it,
+/// so finding one has to be no more than an index.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
-    table: MappingTable,
+    chunks: Vec<Option<Arc<Mmap>>>,
+    /// From [`LOCAL_MAPPINGS`] on.
+    local: Vec<Option<Arc<Mmap>>>,
 }
 
 impl Mappings {
@@ -33,17 +36,27 @@ impl Mappings {
             // SAFETY: the mapping is read-only; cache chunks are sealed against shrinking, and slots change only
             // while no minibatch that names them is ready. Feature files are never changed while served.
             let map = unsafe { memmap2::MmapOptions::new().len(length).map(&fd)? };
-            self.table.insert(spec.index, Arc::new(map));
+            let (maps, at) = match spec.index.checked_sub(LOCAL_MAPPINGS) {
+                Some(at) => (&mut self.local, usize::from(at)),
+                None => (&mut self.chunks, usize::from(spec.index)),
+            };
+            if maps.len() <= at {
+                maps.resize(at + 1, None);
+            }
+            maps[at] = Some(Arc::new(map));
         }
         Ok(())
     }
 
     pub(super) fn bytes<'a>(&'a self, private: &'a [u8], mapping: u16) -> &'a [u8] {
         if mapping == PRIVATE_MAPPING {
-            private
-        } else {
-            self.table.get(&mapping).map_or(&[], |map| &map[..])
+            return private;
         }
+        let map = match mapping.checked_sub(LOCAL_MAPPINGS) {
+            Some(at) => self.local.get(usize::from(at)),
+            None => self.chunks.get(usize::from(mapping)),
+        };
+        map.and_then(Option::as_ref).map_or(&[], |map| &map[..])
     }
 
     pub(super) fn row<'a>(&'a self, private: &'a [u8], at: Location, bytes: usize) -> Option<&'a [u8]> {

@@ -49,11 +49,10 @@ impl<'a> Reader<'a> {
         String::from_utf8(text.to_vec()).map_err(|_| FrameError::Text)
     }
 
-    /// Per table a list of items of `item_bytes` each.
-    pub(super) fn tables<T>(
+    /// Per table a list of items of `N` bytes each.
+    pub(super) fn tables<T, const N: usize>(
         &mut self,
-        item_bytes: usize,
-        item: impl Fn(&mut Self) -> Result<T, FrameError>,
+        item: impl Fn([u8; N]) -> T,
     ) -> Result<Vec<(TableId, Vec<T>)>, FrameError> {
         let tables = self.count16(TABLES_MAX)?;
         let mut total = 0_usize;
@@ -65,10 +64,9 @@ impl<'a> Reader<'a> {
             if total > ROWS_MAX {
                 return Err(FrameError::Count(total as u64));
             }
-            if count * item_bytes > self.rest.len() {
-                return Err(FrameError::Truncated);
-            }
-            out.push((table, (0..count).map(|_| item(self)).collect::<Result<_, _>>()?));
+            let (items, rest) = self.rest.split_at_checked(count * N).ok_or(FrameError::Truncated)?;
+            self.rest = rest;
+            out.push((table, items.as_chunks().0.iter().map(|&bytes| item(bytes)).collect()));
         }
         Ok(out)
     }
