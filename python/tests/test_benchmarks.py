@@ -1,0 +1,81 @@
+"""The benchmarks run: a comparison of all arms on a small graph, and one that is interrupted and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import PATIENCE, ROOT, binary, until
+
+pytest.importorskip("torch_geometric")
+SIDE_BY_SIDE = ROOT / "python" / "benchmarks" / "side_by_side"
+QUICK = ["--graph", "cora", "--frameworks", "pyg", "--settings", "enough", "--workers", "0", "--repeats", "1"]
+QUICK += ["--enough", "200Mbit/s", "--links", "relay", "--batch-size", "256"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: sockets lie below it."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "RUDDER_BIN": str(Path(binary("rudder")).parent), "TMPDIR": str(folder)}
+    words = [sys.executable, "-W", "ignore", str(SIDE_BY_SIDE), *QUICK, *options]
+    return subprocess.Popen(
+        words,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Also where the tests run in a shell's background, whose children ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def naming(folder: Path) -> list[str]:
+    """Command lines of the running processes that name a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def test_the_arms_train_alike(folder: Path) -> None:
+    report = folder / "report.json"
+    comparison = started(folder, "--epochs", "2", "--json", str(report))
+    # Four trainers, each of which imports torch.
+    said, noted = comparison.communicate(timeout=5 * PATIENCE)
+    assert comparison.returncode == 0, said + noted
+    found = json.loads(report.read_text())
+    rows = found["settings"]["enough"]["rows"]
+    assert [row["arm"] for row in rows] == ["local", "remote", "lru", "rudder"]
+    assert found["losses_differ"] == [] and "losses: equal" in said
+    assert all(row["seconds"] > 0 and row["together_mb"] > 0 for row in rows)
+
+
+def test_an_interrupted_comparison_leaves_nothing(folder: Path) -> None:
+    comparison = started(folder, "--epochs", "100000", "--arms", "rudder")
+    assert comparison.stderr is not None
+    for line in comparison.stderr:
+        if "epoch 3 of" in line:
+            break
+    assert naming(folder)
+    comparison.send_signal(signal.SIGINT)
+    comparison.communicate(timeout=PATIENCE)
+    assert comparison.returncode == 130
+    until(lambda: not naming(folder))
+    assert list(folder.iterdir()) == []
