@@ -1,4 +1,5 @@
-"""The benchmarks run: a comparison of all arms on a small graph, and one that is interrupted and leaves nothing."""
+"""The benchmarks run: a comparison of all arms on a small graph, one that is interrupted and leaves nothing, and what the
+cache's memory adds up to over many trainers."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import PATIENCE, ROOT, binary, until
+from support import PATIENCE, ROOT, Cluster, binary, until
 
 pytest.importorskip("torch_geometric")
-SIDE_BY_SIDE = ROOT / "python" / "benchmarks" / "side_by_side"
+BENCHMARKS = ROOT / "python" / "benchmarks"
+SIDE_BY_SIDE = BENCHMARKS / "side_by_side"
 QUICK = ["--graph", "cora", "--frameworks", "pyg", "--settings", "enough", "--workers", "0", "--repeats", "1"]
 QUICK += ["--enough", "200Mbit/s", "--links", "relay", "--batch-size", "256"]
 
@@ -79,3 +81,17 @@ def test_an_interrupted_comparison_leaves_nothing(folder: Path) -> None:
     assert comparison.returncode == 130
     until(lambda: not naming(folder))
     assert list(folder.iterdir()) == []
+
+
+def test_eight_trainers_hold_one_copy_of_the_cache(
+    datasets: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from client import sharing
+
+    with Cluster(folder / "c", datasets("cora", 2), cache="20MiB") as one:
+        one.start()
+        alone, together = (sharing(one, trainers)["cache_pss_over_all_mib"] for trainers in (1, 8))
+    # All that any trainer touched, and of it no second copy.
+    assert 10 < alone <= 20.1
+    assert together <= 1.02 * alone + 0.1

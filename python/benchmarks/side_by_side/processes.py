@@ -103,7 +103,9 @@ class Processes:
 
     @contextmanager
     def running(self, name: str, words: list[str], **environment: str) -> Iterator[Process]:
-        process = Process(name, words, self.folder / f"{name}.log", environment)
+        # What a process leaves in its temporary folder, when it has to be ended, goes with the comparison's own.
+        own = {"TMPDIR": str(self.folder), **environment}
+        process = Process(name, words, self.folder / f"{name}.log", own)
         try:
             yield process
         finally:
