@@ -232,6 +232,7 @@ fn compute_settings() {
             "`fanout = [0]` is no fanout; write 1 to 8 hops of 1 to 65535 neighbours, such as [15, 10, 5]",
         ),
         ("{ vip = { epochs = 2 } }", "unknown key `epochs` in `vip`; it is one of seeds, fanout"),
+        ("{ rudder = { epochs = 2 } }", "unknown key `epochs` in `rudder`; it is one of seeds, fanout"),
         ("{ presc = { epochs = 0 } }", "`epochs = 0` is out of range; it is from 1 to 100"),
         (
             "{ fixed_window = 8, belady_superbatch = 8 }",

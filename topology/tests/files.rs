@@ -167,6 +167,10 @@ fn policies_with_their_parameters_read_back() {
             PolicyText::BeladySuperbatch { belady_superbatch: 30 },
             PolicySpec::BeladySuperbatch { minibatches: 30 },
         ),
+        (
+            PolicyText::Rudder { rudder: SamplingText { seeds: Some(64), ..SamplingText::default() } },
+            PolicySpec::Rudder { sampling: Some(Sampling { seeds: 64, ..Sampling::PUBLISHED }) },
+        ),
     ];
     let named = PolicySpec::ALL.into_iter().filter(|policy| policy.name() != "fixed_window");
     let named = named.map(|policy| (PolicyText::Name(policy.name().to_owned()), policy));
