@@ -21,6 +21,7 @@ use rudder_topology::{ControllerSpec, MassiveGnnSpec, PolicySpec};
 mod arm;
 mod block_set;
 mod controller;
+mod dearness;
 mod demand;
 mod frequency;
 mod kept;

@@ -25,6 +25,8 @@ const RESCALE: f64 = (1_u128 << RESCALE_LOG2) as f64;
 
 /// Bits of a count's mantissa that its step keeps: 4 steps for each doubling.
 const STEP_BITS: u32 = 2;
+/// Steps of a count that is twice as large.
+pub(super) const STEPS_PER_DOUBLING: u32 = 1 << STEP_BITS;
 
 impl Frequency {
     pub fn new(blocks: u32) -> Self {

@@ -1,4 +1,5 @@
-//! Furthest next use first (Belady 1966, on what is announced); where no use is announced, least likely first.
+//! Furthest next use first (Belady 1966, on what is announced); where no use is announced, the least worth first: how
+//! likely a block comes again, times what it costs to bring it (Cao and Irani 1997; see `dearness`).
 //!
 //! One queue for each minibatch of the window (blocks that it needs next), and one for each step of the decayed use
 //! count (blocks that no announced minibatch needs). A resident block is in one of them, and not always in the right
@@ -6,6 +7,7 @@
 //! block costs between its arrival and its eviction does not depend on how often it is used.
 
 use super::block_set::BlockSet;
+use super::dearness::Dearness;
 use super::frequency::Frequency;
 use super::order::Order;
 use super::queues::{Pool, Queue};
@@ -29,6 +31,7 @@ pub(super) struct NextUse {
     /// The same, after those that hold their blocks: with them their blocks belong.
     owners: Ranks,
     frequency: Frequency,
+    dearness: Dearness,
     /// Blocks that are in no queue since a minibatch that passes by the cache has them pinned: at most so many.
     pinned_in_passing: usize,
 }
@@ -134,6 +137,7 @@ impl NextUse {
             ranks: Ranks::default(),
             owners: Ranks::default(),
             frequency: Frequency::with_prior(geometry.blocks(), prior, weight),
+            dearness: Dearness::default(),
             pinned_in_passing: 0,
         }
     }
@@ -142,7 +146,9 @@ impl NextUse {
     #[inline]
     fn home(&self, block: BlockId, view: &View) -> Home {
         let mut uses = view.window.indices(block);
-        let Some(first) = uses.next() else { return Home::Step(self.frequency.step(block)) };
+        let Some(first) = uses.next() else {
+            return Home::Step(self.frequency.step(block) + self.dearness.steps(block));
+        };
         let (mut index, mut rank, mut more) = (first, self.owners.of_index(first), false);
         for other in uses {
             more = true;
@@ -255,6 +261,7 @@ impl Order for NextUse {
 
     fn announced(&mut self, blocks: &[BlockRows], view: &View) {
         self.frequency.record(blocks, view.parameters.half_life_minibatches);
+        self.dearness.renew(view);
     }
 
     fn arrived(&mut self, rows: &[BlockRows], view: &View) {

@@ -25,6 +25,12 @@ impl DeliveryRate {
         self.bytes_per_s.filter(|_| now_ns.saturating_sub(self.measured_ns) <= FRESH_NS)
     }
 
+    /// The last measurement, however long ago.
+    #[must_use]
+    pub fn last_bytes_per_s(&self) -> Option<f64> {
+        self.bytes_per_s
+    }
+
     /// Something departed on the link.
     pub fn departed(&mut self, now_ns: u64) {
         self.busy_since_ns.get_or_insert(now_ns);
