@@ -61,7 +61,8 @@ def lookahead(
     after they are filled. For any other loader say which rows a minibatch needs (`ids`: minibatch -> {table: ids}) and
     where they go (`fill`: (minibatch, {table: rows}) -> minibatch), and give the `client`.
 
-    The depth is limited to the node's credits, less the minibatch in use.
+    A depth of 8 hides the way over the links. Where they are short of bandwidth, 16 to 32 lets the node see longer what
+    is worth keeping, so that fewer bytes travel. The depth is limited to the node's credits, less the minibatch in use.
     """
     return Lookahead(loader, depth, client=client, ids=ids, fill=fill)
 

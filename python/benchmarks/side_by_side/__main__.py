@@ -4,7 +4,7 @@
 
 The same graph, seeds, samples and model in four arms: (a) all features in local RAM, (b) a straightforward remote feature
 store (one request to each owner a minibatch, no cache), (c) the same with an LRU row cache as large as Rudder's,
-(d) Rudder. Each with 0, 2 and 4 loader workers; the best counts. Arms are interleaved and repeated; figures are medians, and
+(d) Rudder, looking 32 minibatches ahead. Each with 0, 2 and 4 loader workers; the best counts. Arms are interleaved and repeated; figures are medians, and
 epochs after the first, except where said. The losses of all runs must be equal, step by step, or it fails (of DGL: of all
 with as many workers, since its minibatches depend on that).
 
@@ -72,7 +72,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--fanout", type=lambda text: [int(n) for n in listed(text)], default=[10, 5])
     parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--depth", type=int, default=8, help="minibatches that Rudder looks ahead")
+    parser.add_argument("--depth", type=int, default=32, help="minibatches that Rudder looks ahead")
     parser.add_argument("--cache-share", type=float, default=0.25, help="of the features' bytes")
     parser.add_argument("--parts", type=int, default=2, help="storage machines")
     parser.add_argument("--links", choices=["auto", "netns", "relay"], default="auto")
