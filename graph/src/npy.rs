@@ -205,12 +205,20 @@ impl NpyHeader {
         if literal.fortran_order && shape.iter().filter(|&&n| n != 1).count() > 1 {
             return Err(NpyError::FortranOrder);
         }
+        Ok(NpyHeader { data_offset, ..NpyHeader::bare(element, shape)? })
+    }
+
+    /// The header of an array that starts with its data, such as a tensor within another format.
+    pub fn bare(element: NpyType, shape: Vec<u64>) -> Result<NpyHeader, NpyError> {
+        if shape.len() > DIMENSIONS_MAX {
+            return Err(NpyError::Dimensions(shape.len()));
+        }
         // Zeros are left out, so that a huge shape with a zero in it does not pass for a small one.
         let mut nonzero = shape.iter().filter(|&&n| n != 0);
         let bytes = nonzero.try_fold(element.size(), |product, &n| product.checked_mul(n));
         let Some(bytes) = bytes else { return Err(NpyError::Overflow { shape }) };
         let data_bytes = if shape.contains(&0) { 0 } else { bytes };
-        Ok(NpyHeader { element, shape, data_offset, data_bytes })
+        Ok(NpyHeader { element, shape, data_offset: 0, data_bytes })
     }
 
     /// Reads the header of a whole file's bytes and checks that exactly its data follows.

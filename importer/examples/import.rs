@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: import INPUT TARGET PARTS [PARTITIONER]".into());
     };
     let mut options = ImportOptions::new(input.parse::<Input>()?, target);
-    options.parts = parts.parse()?;
+    options.parts = Some(parts.parse()?);
     if let [partitioner, ..] = partitioner {
         options.partitioner = partitioner.parse()?;
     }

@@ -38,6 +38,7 @@ impl fmt::Display for Place {
 pub enum At {
     Line(u64),
     Element(u64),
+    Byte(u64),
 }
 
 impl fmt::Display for At {
@@ -45,6 +46,7 @@ impl fmt::Display for At {
         match self {
             At::Line(line) => write!(f, "line {line}"),
             At::Element(element) => write!(f, "element {element}"),
+            At::Byte(byte) => write!(f, "byte {byte}"),
         }
     }
 }
@@ -73,6 +75,8 @@ pub enum ReadError {
     Missing { directory: PathBuf, what: &'static str, tried: String },
     #[error("{place}: {source}")]
     Array { place: Place, source: rudder_graph::npy::NpyError },
+    #[error("{place}: {problem}")]
+    Format { place: Place, problem: String },
     #[error("{place}: {problem}")]
     Archive { place: Place, problem: String },
     #[error("{place}: {found}, but {expected} belong here")]
@@ -173,6 +177,10 @@ pub enum OptionError {
     RowsPerBlock(u32),
     #[error("the graph has {0} vertices; a dataset holds 1 to {max}", max = u32::MAX)]
     Vertices(u64),
+    #[error(
+        "the input is cut into {found} parts already, not {asked}: leave `--parts` out, or name a `--partitioner` to cut it anew"
+    )]
+    Placed { asked: u32, found: u32 },
     #[error("fanouts and seeds are at least 1, and there is at least one fanout")]
     Sampling,
     #[error("{0} has no name to write a dataset under")]

@@ -4,11 +4,11 @@ use crate::block_size::TradeOff;
 use crate::csc::{self, Adjacency};
 use crate::error::{ImportError, OptionError};
 use crate::numbering::Numbering;
-use crate::options::{BlockSize, ImportOptions};
+use crate::options::{BlockSize, ImportOptions, Partitioner};
 use crate::partition::{Partition, edge_cut, partition};
 use crate::progress::{Phase, Progress, Run, Total};
 use crate::read::scratch::Scratch;
-use crate::source::{Features, Source, Split};
+use crate::source::{Features, Placement, Source, Split};
 use crate::summary::{self, ImportSummary, LabelSummary, SplitSummary, Summary};
 use crate::target::Target;
 use crate::{memory, order, read, sample, split, write};
@@ -39,7 +39,10 @@ pub fn import(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Su
     let split = settle_split(&mut source, options);
     let graph = csc::build(&mut *source.edges, source.vertices, options.direction, run)?;
     let limit = memory::limit(graph.bytes());
-    let cut = partition(&graph, options.parts, options.partitioner, options.seed, limit.0, run)?;
+    if let Some(file) = &options.placement {
+        source.placement = Some(read::placement::read(file, source.vertices, run)?);
+    }
+    let cut = cut(&graph, source.placement.take(), options, limit.0, run)?;
     let plan = Plan::new(&graph, &cut, &split, &source.features, options, run)?;
     let labels = source.labels.as_deref().map(label_summary);
     let manifest = write_all(&target, name, &mut source, &graph, &split, &plan, run)?;
@@ -75,6 +78,23 @@ pub fn import(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Su
         }),
         verified: None,
     })
+}
+
+/// What the input says of parts, unless a partitioner is asked for.
+fn cut(
+    graph: &Adjacency,
+    placement: Option<Placement>,
+    options: &ImportOptions,
+    limit: u64,
+    run: &mut Run<'_>,
+) -> Result<Partition, ImportError> {
+    if let Some(Placement { parts, part }) = placement.filter(|_| options.partitioner == Partitioner::Auto) {
+        if let Some(asked) = options.parts.filter(|&asked| asked != parts) {
+            return Err(OptionError::Placed { asked, found: parts }.into());
+        }
+        return Ok(Partition { part, parts, method: "as the input was cut" });
+    }
+    partition(graph, options.parts.unwrap_or(1), options.partitioner, options.seed, limit, run)
 }
 
 fn dataset_name(options: &ImportOptions) -> Result<DatasetName, OptionError> {
@@ -125,7 +145,7 @@ impl Plan {
         run: &mut Run<'_>,
     ) -> Result<Plan, ImportError> {
         let heat = order::heat(graph, &split.train, options, run)?;
-        let numbering = Numbering::new(&cut.part, options.parts, &heat)?;
+        let numbering = Numbering::new(&cut.part, cut.parts, &heat)?;
         drop(heat);
         let mut notes = Vec::new();
         let (rows_per_block, trade_off) = match options.block_size {

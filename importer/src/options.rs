@@ -16,7 +16,11 @@ pub struct ImportOptions {
     pub name: Option<DatasetName>,
     /// A `.npy` or `.npz` file with the features; left out: looked for beside the edges.
     pub features: Option<PathBuf>,
-    pub parts: u32,
+    /// Left out: one, or as many as the input is cut into already.
+    pub parts: Option<u32>,
+    /// A file that says which part each vertex goes to: text with a part a line, or a `.npy` array; or a folder with one
+    /// such text.
+    pub placement: Option<PathBuf>,
     pub partitioner: Partitioner,
     pub direction: Direction,
     pub block_size: BlockSize,
@@ -39,7 +43,8 @@ impl ImportOptions {
             target: target.into(),
             name: None,
             features: None,
-            parts: 1,
+            parts: None,
+            placement: None,
             partitioner: Partitioner::Auto,
             direction: Direction::AsGiven,
             block_size: BlockSize::Auto,
@@ -52,8 +57,8 @@ impl ImportOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), OptionError> {
-        if self.parts == 0 || self.parts > PARTS_MAX {
-            return Err(OptionError::Parts { parts: self.parts, max: PARTS_MAX });
+        if let Some(parts) = self.parts.filter(|parts| !(1..=PARTS_MAX).contains(parts)) {
+            return Err(OptionError::Parts { parts, max: PARTS_MAX });
         }
         if self.seeds == 0 || self.fanout.is_empty() || self.fanout.contains(&0) {
             return Err(OptionError::Sampling);
@@ -73,7 +78,7 @@ pub const PARTS_MAX: u32 = 65_535;
 /// Where a graph comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A folder of arrays, a folder in OGB's raw layout, or an edge list file.
+    /// A folder of arrays, a folder in OGB's raw layout, a chunked graph or partitions of DGL's, or an edge list file.
     Path(PathBuf),
     /// What follows `generate:`, such as `rmat,vertices=2M,edges=20M,dim=128,seed=1`.
     Generate(String),
@@ -100,10 +105,11 @@ pub enum Direction {
     Symmetric,
 }
 
-/// Who cuts the graph into parts. One part needs nobody.
+/// Who cuts the graph into parts. One part needs nobody; naming a partitioner overrides what the input says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partitioner {
-    /// METIS where its 32-bit indices and the memory limit allow it, else streaming.
+    /// Nobody where the input says where each vertex goes. Else METIS where its 32-bit indices and the memory limit
+    /// allow it, else streaming.
     #[default]
     Auto,
     Metis,

@@ -14,6 +14,7 @@ use crate::progress::{Phase, Run, Total};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub part: Vec<u16>,
+    pub parts: u32,
     pub method: &'static str,
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn partition(
     run: &mut Run<'_>,
 ) -> Result<Partition, ImportError> {
     if parts == 1 {
-        return Ok(Partition { part: vec![0; graph.vertices()], method: "one part" });
+        return Ok(Partition { part: vec![0; graph.vertices()], parts, method: "one part" });
     }
     let simple = undirected::simple(graph)?;
     let multilevel = match partitioner {
@@ -44,7 +45,7 @@ pub(crate) fn partition(
         (streaming::partition(&simple, parts, run)?, "streaming (clusters, then LDG)")
     };
     run.end(Phase::Partition);
-    Ok(Partition { part, method })
+    Ok(Partition { part, parts, method })
 }
 
 /// Edges whose ends lie in different parts.

@@ -153,4 +153,9 @@ impl<'a> Run<'a> {
     pub(crate) fn end(&mut self, phase: Phase) {
         self.progress.end(phase);
     }
+
+    /// What stops this run, for one within it that reports elsewhere.
+    pub(crate) fn cancel(&self) -> Cancel {
+        self.cancel.clone()
+    }
 }

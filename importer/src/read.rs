@@ -2,14 +2,17 @@
 
 pub(crate) mod archive;
 pub(crate) mod array;
+pub(crate) mod dgl;
 pub(crate) mod edge_list;
 pub(crate) mod edges;
 pub(crate) mod folder;
 pub(crate) mod generate;
 pub(crate) mod ogb;
+pub(crate) mod placement;
 pub(crate) mod rows;
 pub(crate) mod scratch;
 pub(crate) mod text;
+pub(crate) mod text_rows;
 pub(crate) mod vertices;
 
 use crate::error::{ImportError, Place, ReadError};
@@ -28,10 +31,22 @@ pub(crate) fn open(
 ) -> Result<Source, ImportError> {
     match &options.input {
         Input::Generate(text) => Ok(generate::open(text)?),
-        Input::Path(path) => match ogb::root(path) {
-            Some(root) => Ok(ogb::open(&root, options, scratch, run)?),
-            None => Ok(folder::open(path, options, scratch, run)?),
-        },
+        Input::Path(path) => open_path(path, options, scratch, run).map_err(ImportError::from),
+    }
+}
+
+fn open_path(
+    path: &Path,
+    options: &ImportOptions,
+    scratch: &mut Scratch,
+    run: &mut Run<'_>,
+) -> Result<Source, ReadError> {
+    if let Some(root) = ogb::root(path) {
+        return ogb::open(&root, options, scratch, run);
+    }
+    match dgl::open(path, options, scratch, run)? {
+        Some(source) => Ok(source),
+        None => folder::open(path, options, scratch, run),
     }
 }
 

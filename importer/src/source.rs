@@ -50,6 +50,23 @@ pub(crate) struct Split {
     pub test: Vec<u32>,
 }
 
+/// Which part each vertex goes to, said by the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The last of them may be empty.
+    pub parts: u32,
+    /// By original id; each below `parts`.
+    pub part: Vec<u16>,
+}
+
+impl Placement {
+    /// Parts whose vertices follow each other.
+    pub(crate) fn of_ranges(sizes: &[u64]) -> Placement {
+        let of_part = |(part, &size): (usize, &u64)| std::iter::repeat_n(part as u16, size as usize);
+        Placement { parts: sizes.len() as u32, part: sizes.iter().enumerate().flat_map(of_part).collect() }
+    }
+}
+
 /// A graph as read, not yet cut or ordered.
 pub(crate) struct Source {
     pub vertices: u64,
@@ -58,6 +75,7 @@ pub(crate) struct Source {
     /// One a vertex, -1 for none.
     pub labels: Option<Vec<i64>>,
     pub split: Option<Split>,
+    pub placement: Option<Placement>,
     /// What the reader found worth saying: what it ignored, what it assumed.
     pub notes: Vec<String>,
 }

@@ -204,7 +204,7 @@ fn isolated_vertices_and_empty_parts_are_valid() {
             home.put("edges.npy", &edge_index());
             home.put("features.npy", &features(vertices));
             let mut options = home.options();
-            (options.parts, options.partitioner) = (parts, partitioner);
+            (options.parts, options.partitioner) = (Some(parts), partitioner);
             options.block_size = BlockSize::Auto;
             let summary = home.import_with(&options).unwrap();
             assert_eq!(summary.parts.len() as u32, parts);
@@ -239,7 +239,7 @@ fn generated_graphs_repeat_and_keep_to_their_spec() {
             let home = Home::new();
             let mut options = home.options();
             options.input = Input::Generate(spec.to_owned());
-            (options.parts, options.block_size) = (3, BlockSize::Auto);
+            (options.parts, options.block_size) = (Some(3), BlockSize::Auto);
             let summary = home.import_with(&options).unwrap();
             assert_eq!((summary.vertices, summary.edges, summary.tables[0].dim), (500, 4000, 5));
             assert_eq!(summary.tables[0].rows_per_block, summary.import.unwrap().block_sizes.unwrap().best());
@@ -257,8 +257,8 @@ fn generated_graphs_repeat_and_keep_to_their_spec() {
 fn options_that_cannot_be_are_refused() {
     type Case = (fn(&mut ImportOptions), &'static str);
     let cases: [Case; 7] = [
-        (|o| o.parts = 0, "0 parts"),
-        (|o| o.parts = 65_536, "65536 parts"),
+        (|o| o.parts = Some(0), "0 parts"),
+        (|o| o.parts = Some(65_536), "65536 parts"),
         (|o| o.block_size = BlockSize::Rows(3), "3 rows a block"),
         (|o| o.block_size = BlockSize::Rows(128), "128 rows a block"),
         (|o| o.fanout.clear(), "fanouts"),
@@ -343,7 +343,7 @@ fn progress_passes_the_phases_in_order() {
     home.put("edges.npz", &npz(Deflated, &[("edges", edge_index())]));
     home.put("features.npy", &features(4));
     let mut options = home.options();
-    (options.parts, options.block_size) = (2, BlockSize::Auto);
+    (options.parts, options.block_size) = (Some(2), BlockSize::Auto);
     let mut recorded = Recorded::default();
     import(&options, &mut recorded).unwrap();
     use Phase::{BlockSize as Weigh, Edges, Features, Graph, Order, Partition, Unpack};
@@ -372,7 +372,7 @@ fn a_run_can_be_cancelled_in_every_phase() {
         home.put("edges.npz", &npz(Deflated, &[("edges", edge_index())]));
         home.put("features.npy", &features(4));
         let mut options = home.options();
-        (options.parts, options.block_size) = (2, BlockSize::Auto);
+        (options.parts, options.block_size) = (Some(2), BlockSize::Auto);
         options.partitioner = Partitioner::Streaming;
         let result = import(&options, &mut CancelAt(phase, options.cancel.clone()));
         assert!(matches!(result, Err(ImportError::Cancelled(_))), "{phase:?}: {result:?}");
@@ -425,7 +425,7 @@ fn a_directory_with_some_parts_is_inspected() {
     home.put("edges.npy", &edge_index());
     home.put("features.npy", &features(300));
     let mut options = home.options();
-    options.parts = 3;
+    options.parts = Some(3);
     let whole = home.import_with(&options).unwrap();
     std::fs::remove_dir_all(home.target().join("parts/1")).unwrap();
     let some = inspect(&home.target(), Verify::Checksums, &mut Silent).unwrap();

@@ -28,7 +28,7 @@ fn compressed_features_are_never_held() {
     (0..VERTICES).for_each(|_| archive.write_all(&row).unwrap());
     archive.finish().unwrap();
     let mut options = home.options();
-    (options.parts, options.block_size) = (2, BlockSize::Auto);
+    (options.parts, options.block_size) = (Some(2), BlockSize::Auto);
     let summary = home.import_with(&options).unwrap();
     assert_eq!(summary.feature_bytes, FEATURE_BYTES);
     let peak = memory::peak().unwrap().0;

@@ -33,7 +33,7 @@ fn imported(source: &str, parts: u32, block_size: BlockSize) -> (tempfile::TempD
     let home = tempfile::tempdir().unwrap();
     let target = home.path().join("set");
     let mut options = ImportOptions::new(Input::Path(shipped(source)), &target);
-    (options.parts, options.block_size) = (parts, block_size);
+    (options.parts, options.block_size) = (Some(parts), block_size);
     let summary = import(&options, &mut Silent).unwrap();
     let names: Vec<_> = std::fs::read_dir(home.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["set"], "nothing is left beside the target");

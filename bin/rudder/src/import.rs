@@ -14,11 +14,12 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   rudder import datasets/debian debian.dataset --parts 2
   rudder import ogbn_products/ products.dataset --parts 8 --rows-per-block auto --fanout 15,10,5
+  rudder import partitions/products.json products.dataset
   rudder import edges.tsv.gz tiny.dataset --features features.npy
   rudder import generate:rmat:vertices=2M,edges=20M,dim=128 big.dataset --parts 4")]
 pub struct ImportArguments {
-    /// A folder of .npy/.npz arrays, a folder in OGB's raw layout, an edge list (.tsv, .csv, gzipped or not), or
-    /// `generate:...`
+    /// A folder of .npy/.npz arrays, in OGB's raw layout, of a chunked graph or of partitions of DGL's (or its JSON
+    /// file), an edge list (.tsv, .csv, gzipped or not), or `generate:...`
     input: String,
     /// The dataset directory to make
     target: PathBuf,
@@ -28,10 +29,13 @@ pub struct ImportArguments {
     /// A .npy or .npz file with the features, where they do not lie beside the edges
     #[arg(long)]
     features: Option<PathBuf>,
-    /// Parts to cut the graph into
-    #[arg(long, default_value_t = 1)]
-    parts: u32,
-    /// auto, metis or streaming
+    /// Parts to cut the graph into (default: 1, or as many as the input is cut into already)
+    #[arg(long)]
+    parts: Option<u32>,
+    /// A part a line for each vertex, or a .npy file of parts: where each vertex goes
+    #[arg(long, value_name = "FILE")]
+    placement: Option<PathBuf>,
+    /// auto, metis or streaming; naming one cuts anew what is cut already
     #[arg(long, default_value = "auto", value_parser = parse::<Partitioner>)]
     partitioner: Partitioner,
     /// Edges as given, or every edge with its reverse
@@ -74,6 +78,7 @@ pub fn run(arguments: &ImportArguments) -> Result<(), Failure> {
         name,
         features: arguments.features.clone(),
         parts: arguments.parts,
+        placement: arguments.placement.clone(),
         partitioner: arguments.partitioner,
         direction: match arguments.direction {
             EdgeDirection::AsGiven => Direction::AsGiven,

@@ -356,7 +356,7 @@ impl Import for Importer<'_> {
         let cancel = Cancel::default();
         let options = ImportOptions {
             name: Some(DatasetName::new(request.name.clone()).map_err(|error| error.to_string())?),
-            parts: request.parts,
+            parts: Some(request.parts),
             block_size: request.rows_per_block.map_or(BlockSize::Auto, BlockSize::Rows),
             seeds: request.seeds,
             fanout: request.fanout.clone(),

@@ -8,6 +8,7 @@ use crate::read::scratch::Scratch;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
@@ -64,7 +65,7 @@ impl Archive {
             let start = member.data_start();
             drop(member);
             let file = File::open(&self.file).map_err(ReadError::io(&place))?;
-            return Array::open(place, Bytes { file, start, len: bytes });
+            return Array::open(place, Bytes { file: Arc::new(file), start, len: bytes });
         }
         // Look at the header first: it says how long the data may be, whatever the archive claims.
         let header = Array::peek(&place, &mut member)?;
@@ -75,7 +76,7 @@ impl Archive {
         drop(member);
         let mut member = archive.by_index(index).map_err(refused)?;
         let file = scratch.unpack(&place, &mut member, expected, run)?;
-        Array::open(place, Bytes { file, start: 0, len: expected })
+        Array::open(place, Bytes { file: Arc::new(file), start: 0, len: expected })
     }
 
     /// The raw content of a small member, such as scipy's `format`; `None` if there is none or it is long.

@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A stretch of a file.
 #[derive(Debug)]
 pub(crate) struct Bytes {
-    pub file: File,
+    pub file: Arc<File>,
     pub start: u64,
     pub len: u64,
 }
@@ -32,7 +33,20 @@ impl Array {
         let place = Place::file(path);
         let file = open_file(path, &place)?;
         let len = file.metadata().map_err(ReadError::io(&place))?.len();
-        Array::open(place, Bytes { file, start: 0, len })
+        Array::open(place, Bytes { file: Arc::new(file), start: 0, len })
+    }
+
+    /// An array whose type and shape are known from elsewhere; `bytes` are its data.
+    pub(crate) fn bare(
+        place: Place,
+        element: NpyType,
+        shape: Vec<u64>,
+        bytes: Bytes,
+    ) -> Result<Array, ReadError> {
+        let header = NpyHeader::bare(element, shape)
+            .and_then(|header| header.check_file_bytes(bytes.len).map(|()| header))
+            .map_err(|source| ReadError::Array { place: place.clone(), source })?;
+        Ok(Array { place, header, bytes })
     }
 
     pub(crate) fn open(place: Place, bytes: Bytes) -> Result<Array, ReadError> {

@@ -3,7 +3,7 @@
 
 use crate::error::{At, LineProblem, Place, ReadError};
 use crate::progress::{Phase, Run, Total};
-use crate::read::scratch::Scratch;
+use crate::read::scratch::{Scratch, ScratchFile};
 use crate::read::text::{Lines, fields, shown};
 use crate::source::{Edge, EdgeSource, EdgeVisitor};
 use std::fs::File;
@@ -23,8 +23,16 @@ pub(crate) struct PairFile {
     edges: u64,
 }
 
-const PAIR_BYTES: u64 = 8;
+/// Bytes of an edge in the scratch file.
+pub(crate) const PAIR_BYTES: u64 = 8;
 const CHUNK_EDGES: u64 = 1 << 14;
+
+impl PairFile {
+    pub(crate) fn new(pairs: ScratchFile) -> Result<PairFile, ReadError> {
+        let (edges, path) = (pairs.written() / PAIR_BYTES, pairs.path().to_owned());
+        Ok(PairFile { file: pairs.finish()?, path, edges })
+    }
+}
 
 impl EdgeSource for PairFile {
     fn len(&self) -> u64 {
@@ -74,10 +82,23 @@ pub(crate) fn read(
     scratch: &mut Scratch,
     run: &mut Run<'_>,
 ) -> Result<EdgeList, ReadError> {
-    let mut lines = Lines::open(file, LINE_BYTES_MAX)?;
     let mut pairs = scratch.create()?;
-    let (mut width, mut found_header) = (None, None);
     run.begin(Phase::Unpack, Total::Open);
+    let header = append(file, vertices, header, &mut pairs, run)?;
+    run.end(Phase::Unpack);
+    Ok(EdgeList { edges: PairFile::new(pairs)?, header })
+}
+
+/// Reads an edge list behind what a scratch file holds already; gives the header, where there was one.
+pub(crate) fn append(
+    file: &Path,
+    vertices: u64,
+    header: Header,
+    pairs: &mut ScratchFile,
+    run: &mut Run<'_>,
+) -> Result<Option<String>, ReadError> {
+    let mut lines = Lines::open(file, LINE_BYTES_MAX)?;
+    let (mut width, mut found_header) = (None, None);
     while let Some(line) = lines.next()? {
         if line.is_empty() || line.starts_with(['#', '%']) {
             continue;
@@ -99,9 +120,7 @@ pub(crate) fn read(
             run.advance(REPORT_LINES)?;
         }
     }
-    run.end(Phase::Unpack);
-    let (edges, path) = (pairs.written() / PAIR_BYTES, pairs.path().to_owned());
-    Ok(EdgeList { edges: PairFile { file: pairs.finish()?, path, edges }, header: found_header })
+    Ok(found_header)
 }
 
 fn is_header(line: &str) -> bool {

@@ -4,20 +4,34 @@ use crate::error::ReadError;
 use crate::progress::Run;
 use crate::read::array::{Array, integer};
 use crate::source::{Edge, EdgeSource, EdgeVisitor};
+use std::sync::Arc;
 
 const CHUNK_EDGES: u64 = 1 << 14;
 
-/// An edge index.
+/// Sources and destinations that lie apart: the rows of an edge index, or two arrays.
 pub(crate) struct EdgeIndex {
-    array: Array,
+    sources: End,
+    destinations: End,
+    count: u64,
     vertices: u64,
 }
 
+/// Ends of edges within an array, and the element that the first is.
+struct End {
+    array: Arc<Array>,
+    first: u64,
+}
+
 impl EdgeIndex {
+    /// An edge index `[2, E]`.
     pub(crate) fn new(array: Array, vertices: u64) -> Result<EdgeIndex, ReadError> {
         array.integer_size()?;
-        match array.header.shape.as_slice() {
-            [2, _] => Ok(EdgeIndex { array, vertices }),
+        match *array.header.shape.as_slice() {
+            [2, count] => {
+                let array = Arc::new(array);
+                let sources = End { array: array.clone(), first: 0 };
+                Ok(EdgeIndex { sources, destinations: End { array, first: count }, count, vertices })
+            }
             _ => {
                 let expected = "whole numbers of shape [2, edges] (row 0 sources, row 1 destinations)";
                 Err(ReadError::shape(&array.place, array.shape_text(), expected))
@@ -25,16 +39,44 @@ impl EdgeIndex {
         }
     }
 
-    /// Reads `count` ends: element `element(i)` of the data for the i-th.
-    fn ends(&self, first: u64, bytes: &mut [u8], ends: &mut Vec<u32>) -> Result<(), ReadError> {
-        let (element, size) = (self.array.header.element, self.array.size());
-        self.array.read_at(first * size as u64, bytes)?;
-        ends.clear();
-        for (offset, bytes) in bytes.chunks_exact(size).enumerate() {
-            ends.push(check(&self.array, first + offset as u64, integer(element, bytes), self.vertices)?);
+    /// Two arrays `[E]`.
+    pub(crate) fn of_two(sources: Array, destinations: Array, vertices: u64) -> Result<EdgeIndex, ReadError> {
+        let count = sources.len();
+        for array in [&sources, &destinations] {
+            array.integer_size()?;
+            if array.header.shape != [count] {
+                let expected = format!("{count} ends of edges");
+                return Err(ReadError::shape(&array.place, array.shape_text(), expected));
+            }
         }
-        Ok(())
+        let end = |array| End { array: Arc::new(array), first: 0 };
+        Ok(EdgeIndex { sources: end(sources), destinations: end(destinations), count, vertices })
     }
+}
+
+impl End {
+    /// The ends of `count` edges from edge `first` on.
+    fn read(&self, first: u64, count: u64, vertices: u64, ends: &mut Vec<u32>) -> Result<(), ReadError> {
+        ends.clear();
+        read_ids(&self.array, self.first + first, count, vertices, ends)
+    }
+}
+
+/// Appends the vertices at the elements `first .. first + count`.
+fn read_ids(
+    array: &Array,
+    first: u64,
+    count: u64,
+    vertices: u64,
+    ids: &mut Vec<u32>,
+) -> Result<(), ReadError> {
+    let size = array.size();
+    let mut bytes = vec![0; count as usize * size];
+    array.read_at(first * size as u64, &mut bytes)?;
+    for (offset, bytes) in bytes.chunks_exact(size).enumerate() {
+        ids.push(check(array, first + offset as u64, integer(array.header.element, bytes), vertices)?);
+    }
+    Ok(())
 }
 
 fn check(array: &Array, element: u64, id: i128, vertices: u64) -> Result<u32, ReadError> {
@@ -46,25 +88,74 @@ fn check(array: &Array, element: u64, id: i128, vertices: u64) -> Result<u32, Re
 
 impl EdgeSource for EdgeIndex {
     fn len(&self) -> u64 {
-        self.array.len() / 2
+        self.count
     }
 
     fn visit(&mut self, run: &mut Run<'_>, visitor: &mut EdgeVisitor<'_>) -> Result<(), ReadError> {
-        let (count, size) = (self.len(), self.array.size());
-        let mut bytes = vec![0; CHUNK_EDGES as usize * size];
         let (mut sources, mut destinations, mut edges) = (Vec::new(), Vec::new(), Vec::new());
-        for first in (0..count).step_by(CHUNK_EDGES as usize) {
-            let chunk = CHUNK_EDGES.min(count - first);
+        for first in (0..self.count).step_by(CHUNK_EDGES as usize) {
+            let chunk = CHUNK_EDGES.min(self.count - first);
             edges.clear();
-            let bytes = &mut bytes[..chunk as usize * size];
-            self.ends(first, bytes, &mut sources)?;
-            self.ends(count + first, bytes, &mut destinations)?;
+            self.sources.read(first, chunk, self.vertices, &mut sources)?;
+            self.destinations.read(first, chunk, self.vertices, &mut destinations)?;
             let ends = sources.iter().zip(&destinations);
             edges.extend(ends.map(|(&source, &destination)| Edge { source, destination }));
             visitor(&edges)?;
             run.advance(chunk)?;
         }
         Ok(())
+    }
+}
+
+/// An array `[E, 2]`: a source and a destination a row.
+pub(crate) struct EdgePairs {
+    array: Array,
+    vertices: u64,
+}
+
+impl EdgePairs {
+    pub(crate) fn new(array: Array, vertices: u64) -> Result<EdgePairs, ReadError> {
+        array.integer_size()?;
+        match array.header.shape.as_slice() {
+            [_, 2] => Ok(EdgePairs { array, vertices }),
+            _ => {
+                let expected = "whole numbers of shape [edges, 2] (a source and a destination a row)";
+                Err(ReadError::shape(&array.place, array.shape_text(), expected))
+            }
+        }
+    }
+}
+
+impl EdgeSource for EdgePairs {
+    fn len(&self) -> u64 {
+        self.array.len() / 2
+    }
+
+    fn visit(&mut self, run: &mut Run<'_>, visitor: &mut EdgeVisitor<'_>) -> Result<(), ReadError> {
+        let (count, mut ids, mut edges) = (self.len(), Vec::new(), Vec::new());
+        for first in (0..count).step_by(CHUNK_EDGES as usize) {
+            let chunk = CHUNK_EDGES.min(count - first);
+            ids.clear();
+            edges.clear();
+            read_ids(&self.array, 2 * first, 2 * chunk, self.vertices, &mut ids)?;
+            edges.extend(ids.chunks_exact(2).map(|ends| Edge { source: ends[0], destination: ends[1] }));
+            visitor(&edges)?;
+            run.advance(chunk)?;
+        }
+        Ok(())
+    }
+}
+
+/// Edges from several sources, one after the other.
+pub(crate) struct Chain(pub Vec<Box<dyn EdgeSource>>);
+
+impl EdgeSource for Chain {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|source| source.len()).sum()
+    }
+
+    fn visit(&mut self, run: &mut Run<'_>, visitor: &mut EdgeVisitor<'_>) -> Result<(), ReadError> {
+        self.0.iter_mut().try_for_each(|source| source.visit(run, visitor))
     }
 }
 

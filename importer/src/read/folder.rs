@@ -29,7 +29,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 const EDGES: [&str; 2] = ["edges", "edge_index"];
-const FEATURES: [&str; 4] = ["features", "x", "feat", "node_feat"];
+/// Names of features.
+pub(crate) const FEATURES: [&str; 4] = ["features", "x", "feat", "node_feat"];
 const LABELS: [&str; 3] = ["labels", "y", "node_label"];
 const LISTS: [(&str, &str, Compressed); 3] = [
     ("csc_indptr", "csc_indices", Compressed::Columns),
@@ -63,7 +64,7 @@ pub(crate) fn open(
     let edges = if is_file { reader.text(path, vertices)? } else { reader.edges(vertices)? };
     let labels = reader.labels(vertices)?;
     let split = reader.split(vertices)?;
-    Ok(Source { vertices, edges, features, labels, split, notes: reader.notes })
+    Ok(Source { vertices, edges, features, labels, split, placement: None, notes: reader.notes })
 }
 
 /// The arrays of a folder by name.

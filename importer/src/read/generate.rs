@@ -41,6 +41,7 @@ pub(crate) fn open(text: &str) -> Result<Source, GenerateError> {
         features: Features { dim, dtype, rows: Box::new(rows) },
         labels: Some(labels),
         split: None,
+        placement: None,
         notes: vec![format!("generated: {text}")],
     })
 }

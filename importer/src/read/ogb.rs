@@ -15,17 +15,15 @@ use crate::options::ImportOptions;
 use crate::progress::{Phase, Run, Total};
 use crate::read::edge_list::{self, Header};
 use crate::read::folder::open_features;
+use crate::read::rows;
 use crate::read::scratch::Scratch;
 use crate::read::text::{Lines, fields, shown};
+use crate::read::text_rows::TextRows;
 use crate::read::vertices::whole;
-use crate::source::{Features, RowSource, Source, Split};
-use rudder_graph::Dtype;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use crate::source::{Features, Source, Split};
+use rudder_graph::npy::NpyType;
 use std::path::{Path, PathBuf};
 
-/// Longest line of a feature file: a quarter million columns, written out.
-const FEATURE_LINE_BYTES_MAX: usize = 4 << 20;
 const LINE_BYTES_MAX: usize = 1 << 16;
 const REPORT_LINES: u64 = 1 << 12;
 
@@ -72,7 +70,7 @@ pub(crate) fn open(
         None => None,
     };
     let split = split(&root.join("split"), vertices, &mut notes)?;
-    Ok(Source { vertices, edges: Box::new(edges), features, labels, split, notes })
+    Ok(Source { vertices, edges: Box::new(edges), features, labels, split, placement: None, notes })
 }
 
 fn vertex_count(file: &Path) -> Result<u64, ReadError> {
@@ -97,63 +95,11 @@ fn features(
     scratch: &mut Scratch,
     run: &mut Run<'_>,
 ) -> Result<(u64, Features), ReadError> {
-    let mut lines = Lines::open(file, FEATURE_LINE_BYTES_MAX)?;
-    let mut out = scratch.create()?;
-    let (mut columns, mut rows, mut row) = (0, 0_u64, Vec::new());
     run.begin(Phase::Unpack, Total::Items(vertices));
-    while let Some(line) = lines.next()? {
-        row.clear();
-        let mut problem = None;
-        for field in fields(line) {
-            match field.parse::<f32>() {
-                Ok(value) => row.extend(value.to_le_bytes()),
-                Err(_) => problem = Some(LineProblem::Number(shown(field))),
-            }
-        }
-        let found = row.len() / 4;
-        if rows == 0 {
-            columns = found;
-        }
-        if problem.is_none() && (found != columns || found == 0) {
-            problem = Some(LineProblem::Fields { expected: columns.max(1), found });
-        }
-        if let Some(problem) = problem {
-            return Err(lines.refuse(problem));
-        }
-        rows += 1;
-        if rows > vertices {
-            break;
-        }
-        out.write(&row)?;
-        if rows % REPORT_LINES == 0 {
-            run.advance(REPORT_LINES)?;
-        }
-    }
-    if rows != vertices {
-        let found = if rows > vertices { "more rows".to_owned() } else { format!("{rows} rows") };
-        return Err(ReadError::shape(
-            &Place::file(file),
-            found,
-            format!("{vertices}, as num-node-list says,"),
-        ));
-    }
+    let mut rows = TextRows::create(NpyType::F32, scratch)?;
+    rows.append(file, vertices, "as num-node-list says", run)?;
     run.end(Phase::Unpack);
-    let (path, file) = (out.path().to_owned(), out.finish()?);
-    let rows = Box::new(Rows { file, path, row_bytes: columns as u64 * 4 });
-    Ok((vertices, Features { dim: columns as u32, dtype: Dtype::F32, rows }))
-}
-
-struct Rows {
-    file: File,
-    path: PathBuf,
-    row_bytes: u64,
-}
-
-impl RowSource for Rows {
-    fn read(&mut self, first: u64, rows: &mut [u8]) -> Result<(), ReadError> {
-        let place = Place::file(&self.path);
-        self.file.read_exact_at(rows, first * self.row_bytes).map_err(ReadError::io(&place))
-    }
+    rows::dense(rows.finish(file)?)
 }
 
 fn labels(

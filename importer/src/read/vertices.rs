@@ -90,13 +90,7 @@ pub(crate) fn members(array: &Array, vertices: u64, run: &mut Run<'_>) -> Result
         if array.header.shape != [vertices] {
             return Err(of_vertices(array, vertices, "flags"));
         }
-        let mut flags = vec![0; 1 << 15];
-        for first in (0..vertices).step_by(flags.len()) {
-            let flags = &mut flags[..(vertices - first).min(1 << 15) as usize];
-            array.read_at(first, flags)?;
-            members
-                .extend((first as u32..).zip(flags.iter()).filter(|(_, flag)| **flag != 0).map(|(v, _)| v));
-        }
+        flagged(array, 0, run, &mut members)?;
         return Ok(members);
     }
     if array.header.shape.len() != 1 || array.len() > vertices {
@@ -116,6 +110,29 @@ pub(crate) fn members(array: &Array, vertices: u64, run: &mut Run<'_>) -> Result
     members.sort_unstable();
     members.dedup();
     Ok(members)
+}
+
+/// Appends the vertices from `start` on whose flag, of any type of number, is not zero.
+pub(crate) fn flagged(
+    array: &Array,
+    start: u64,
+    run: &mut Run<'_>,
+    members: &mut Vec<u32>,
+) -> Result<(), ReadError> {
+    if !matches!(array.header.shape.as_slice(), [_] | [_, 1]) {
+        return Err(of_vertices(array, array.len(), "flags"));
+    }
+    let (count, size, mut bytes) = (array.len(), array.size(), Vec::new());
+    for first in (0..count).step_by(1 << 15) {
+        let chunk = (count - first).min(1 << 15) as usize;
+        bytes.resize(chunk * size, 0);
+        array.read_at(first * size as u64, &mut bytes)?;
+        let set = |flag: &[u8]| flag.iter().any(|&byte| byte != 0);
+        let numbered = ((start + first) as u32..).zip(bytes.chunks_exact(size));
+        members.extend(numbered.filter(|(_, flag)| set(flag)).map(|(vertex, _)| vertex));
+        run.advance(0)?;
+    }
+    Ok(())
 }
 
 fn of_vertices(array: &Array, vertices: u64, what: &str) -> ReadError {
