@@ -7,14 +7,15 @@
 //!
 //! With 100 million blocks it takes 3 GiB; `-- 1000000 10000000` names other sizes.
 
+use rudder_graph::PartitionBook;
 use rudder_graph::random::Key;
-use rudder_graph::{Dtype, Manifest, PartitionBook, TableSpec};
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::parameters::Parameters;
 use rudder_policy::step::{Command, Event, Outcome, Reaction, TrainerId, Transfer};
+use rudder_policy::testing::book_of_one;
 use rudder_topology::{
-    Bytes, BytesPerSecond, DatasetName, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId,
-    PolicySpec, TableId, TableName, TrainerRank,
+    Bytes, BytesPerSecond, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId, PolicySpec,
+    TableId, TrainerRank,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -90,28 +91,6 @@ fn summary(mut times: Vec<Duration>) -> String {
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-fn book(rows: u64) -> PartitionBook {
-    let offsets: Vec<u64> = (0..=PARTS).map(|p| rows * p / PARTS).collect();
-    PartitionBook::new(&Manifest {
-        format: 1,
-        name: DatasetName::new("bench").expect("a name"),
-        vertices: rows,
-        edges: 0,
-        digest: String::new(),
-        part_offsets: offsets.clone(),
-        graphs: vec![],
-        tables: vec![TableSpec {
-            name: TableName::new("x").expect("a name"),
-            dim: 128,
-            dtype: Dtype::F32,
-            rows_per_block: 1,
-            row_offsets: offsets,
-        }],
-        files: vec![],
-        notes: vec![],
-    })
 }
 
 fn engine(book: PartitionBook, blocks: u64, policy: PolicySpec) -> Engine {
@@ -210,7 +189,7 @@ impl Driver {
 
 /// What each minibatch after a warm-up cost, and the bytes of the control state and of the window at the end.
 fn run(blocks: u64, policy: PolicySpec) -> (Vec<Life>, usize, usize) {
-    let engine = engine(book(blocks), blocks, policy);
+    let engine = engine(book_of_one(blocks, PARTS, 128, 1), blocks, policy);
     let mut driver = Driver { engine, life: Life::default(), now_ns: 0, in_flight: vec![] };
     let mut lives = vec![];
     for minibatch in 1..=MINIBATCHES {

@@ -17,10 +17,20 @@ use std::sync::Arc;
 /// A dataset of two tables: rows of 8 bytes, `rows` of them, spread evenly over `parts`.
 #[must_use]
 pub fn book(rows: u64, parts: u64, rows_per_block: u32) -> PartitionBook {
+    tables(&["x", "y"], rows, parts, 2, rows_per_block)
+}
+
+/// A dataset of one table of `rows` rows of `dim` f32, spread evenly over `parts`.
+#[must_use]
+pub fn book_of_one(rows: u64, parts: u64, dim: u32, rows_per_block: u32) -> PartitionBook {
+    tables(&["x"], rows, parts, dim, rows_per_block)
+}
+
+fn tables(names: &[&str], rows: u64, parts: u64, dim: u32, rows_per_block: u32) -> PartitionBook {
     let offsets: Vec<u64> = (0..=parts).map(|p| rows * p / parts).collect();
-    let table = |name: &str| TableSpec {
-        name: TableName::new(name).expect("a name"),
-        dim: 2,
+    let table = |name: &&str| TableSpec {
+        name: TableName::new(*name).expect("a name"),
+        dim,
         dtype: Dtype::F32,
         rows_per_block,
         row_offsets: offsets.clone(),
@@ -33,7 +43,7 @@ pub fn book(rows: u64, parts: u64, rows_per_block: u32) -> PartitionBook {
         digest: String::new(),
         part_offsets: offsets.clone(),
         graphs: vec![],
-        tables: vec![table("x"), table("y")],
+        tables: names.iter().map(table).collect(),
         files: vec![],
         notes: vec![],
     })

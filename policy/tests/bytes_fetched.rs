@@ -2,13 +2,13 @@
 //! make it worse unnoticed.
 
 use rudder_graph::random::Key;
-use rudder_graph::{Dtype, Manifest, PartitionBook, TableSpec};
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::parameters::Parameters;
 use rudder_policy::step::{Command, Outcome, Reaction, TrainerId, Transfer};
+use rudder_policy::testing::book_of_one;
 use rudder_topology::{
-    Bytes, BytesPerSecond, DatasetName, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId,
-    PolicySpec, TableId, TableName, TrainerRank,
+    Bytes, BytesPerSecond, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId, PolicySpec,
+    TableId, TrainerRank,
 };
 use std::collections::VecDeque;
 
@@ -17,28 +17,6 @@ const PARTS: u64 = 4;
 const MINIBATCH_ROWS: u64 = 400;
 const MINIBATCHES: u64 = 60;
 const TRAINERS: u32 = 2;
-
-fn book(rows_per_block: u32) -> PartitionBook {
-    let offsets: Vec<u64> = (0..=PARTS).map(|p| ROWS * p / PARTS).collect();
-    PartitionBook::new(&Manifest {
-        format: 1,
-        name: DatasetName::new("traced").expect("a name"),
-        vertices: ROWS,
-        edges: 0,
-        digest: String::new(),
-        part_offsets: offsets.clone(),
-        graphs: vec![],
-        tables: vec![TableSpec {
-            name: TableName::new("x").expect("a name"),
-            dim: 16,
-            dtype: Dtype::F32,
-            rows_per_block,
-            row_offsets: offsets,
-        }],
-        files: vec![],
-        notes: vec![],
-    })
-}
 
 /// Few rows are asked for often, most rarely; which ones drifts slowly.
 fn rows(seed: u64, trainer: u32, minibatch: u64) -> Vec<u32> {
@@ -81,7 +59,7 @@ impl Run {
 fn bytes_fetched(seed: u64, rows_per_block: u32, cache_share: u64, window: u64) -> u64 {
     let cost = LinkCost { bandwidth: BytesPerSecond::from_mbit(1000), latency: Nanos(50_000) };
     let engine = Engine::new(EngineConfig {
-        book: book(rows_per_block),
+        book: book_of_one(ROWS, PARTS, 16, rows_per_block),
         cache_bytes: Bytes(ROWS * 64 / cache_share),
         replicas: (0..PARTS as u16).map(|p| vec![(NodeId(p), cost)]).collect(),
         limits: Limits {

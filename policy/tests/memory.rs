@@ -1,47 +1,24 @@
 //! The control state stays within 16 bytes a block and 32 a slot, summed up from what its structures hold.
 
 use rudder_graph::random::Key;
-use rudder_graph::{Dtype, Manifest, PartitionBook, TableSpec};
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::parameters::Parameters;
 use rudder_policy::step::{Command, Outcome, Reaction, TrainerId};
+use rudder_policy::testing::book_of_one;
 use rudder_topology::{
-    Bytes, BytesPerSecond, DatasetName, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId,
-    PolicySpec, TableId, TableName, TrainerRank,
+    Bytes, BytesPerSecond, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId, PolicySpec,
+    TableId, TrainerRank,
 };
 use std::collections::VecDeque;
 
 const TRAINER: TrainerId = TrainerId { job: JobId(0), rank: TrainerRank(0) };
 const WINDOW: u64 = 3;
 
-fn book(blocks: u64, rows_per_block: u32) -> PartitionBook {
-    let rows = blocks * u64::from(rows_per_block);
-    let offsets = vec![0, rows];
-    PartitionBook::new(&Manifest {
-        format: 1,
-        name: DatasetName::new("large").expect("a name"),
-        vertices: rows,
-        edges: 0,
-        digest: String::new(),
-        part_offsets: offsets.clone(),
-        graphs: vec![],
-        tables: vec![TableSpec {
-            name: TableName::new("x").expect("a name"),
-            dim: 16,
-            dtype: Dtype::F32,
-            rows_per_block,
-            row_offsets: offsets,
-        }],
-        files: vec![],
-        notes: vec![],
-    })
-}
-
 /// Plays minibatches until the cache has been full for long; returns the most bytes that the control state had.
 fn peak_bytes(policy: PolicySpec, blocks: u64, rows_per_block: u32, slots: u64) -> u64 {
     let cost = LinkCost { bandwidth: BytesPerSecond::from_mbit(10_000), latency: Nanos(50_000) };
     let engine = Engine::new(EngineConfig {
-        book: book(blocks, rows_per_block),
+        book: book_of_one(blocks * u64::from(rows_per_block), 1, 16, rows_per_block),
         cache_bytes: Bytes(slots * 64 * u64::from(rows_per_block)),
         replicas: vec![vec![(NodeId(0), cost)]],
         limits: Limits {

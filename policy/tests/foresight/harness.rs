@@ -3,16 +3,17 @@
 
 use rudder_graph::npy::NpyHeader;
 use rudder_graph::trace::{Trace, TraceSpec};
-use rudder_graph::{BlockRows, Class, Csc, Dtype, Manifest, PartitionBook, TableSpec, rows_to_blocks};
+use rudder_graph::{BlockRows, Class, Csc, PartitionBook, rows_to_blocks};
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::ledger::Statistics;
 use rudder_policy::parameters::Parameters;
 use rudder_policy::predict::{PriorKind, Training, prior};
 use rudder_policy::replay::{Offer, Replay};
 use rudder_policy::step::{Command, Outcome, Reaction, TrainerId, Transfer};
+use rudder_policy::testing::book_of_one;
 use rudder_topology::{
-    Bytes, BytesPerSecond, DatasetName, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId,
-    PolicySpec, TableId, TableName, TrainerRank, VertexId,
+    Bytes, BytesPerSecond, Generation, JobId, Limits, LinkCost, MinibatchId, Nanos, NodeId, PolicySpec,
+    TableId, TrainerRank, VertexId,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -58,27 +59,7 @@ impl Graph {
 
     /// Rows of 512 bytes, one a block, over two parts.
     pub fn book(&self) -> PartitionBook {
-        let vertices = self.csc().vertices();
-        let offsets = vec![0, vertices / 2, vertices];
-        let table = TableSpec {
-            name: TableName::new("x").expect("a name"),
-            dim: 128,
-            dtype: Dtype::F32,
-            rows_per_block: 1,
-            row_offsets: offsets.clone(),
-        };
-        PartitionBook::new(&Manifest {
-            format: 1,
-            name: DatasetName::new("test").expect("a name"),
-            vertices,
-            edges: 0,
-            digest: String::new(),
-            part_offsets: offsets,
-            graphs: vec![],
-            tables: vec![table],
-            files: vec![],
-            notes: vec![],
-        })
+        book_of_one(self.csc().vertices(), 2, 128, 1)
     }
 
     /// Expected uses of each block by a minibatch, from graph and training set alone.
