@@ -1,6 +1,7 @@
 //! The policies that a scenario compares. An arm is chosen at the compute nodes; trainers do not know it.
 
 use crate::compile::TrainerPlan;
+use rudder_topology::PolicySpec;
 use rudder_topology::spec::{PolicyText, SamplingText, WindowStaticText};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// Every arm; in a scenario file `arms = "all"`.
+    /// Every arm, in the order of [`PolicySpec::ALL`]; in a scenario file `arms = "all"`.
     pub const ALL: [Arm; 17] = [
         Arm::None,
         Arm::NoneOverlap,
@@ -58,25 +59,7 @@ impl Arm {
     /// The name in scenario files, topology files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Arm::None => "none",
-            Arm::NoneOverlap => "none_overlap",
-            Arm::FixedWindow => "fixed_window",
-            Arm::Lru => "lru",
-            Arm::LruPrefetch => "lru_prefetch",
-            Arm::Lfu => "lfu",
-            Arm::Clock => "clock",
-            Arm::Sieve => "sieve",
-            Arm::S3Fifo => "s3fifo",
-            Arm::Degree => "degree",
-            Arm::Presc => "presc",
-            Arm::Vip => "vip",
-            Arm::MassiveGnn => "massivegnn",
-            Arm::RudderPaper => "rudder_paper",
-            Arm::WindowStatic => "window_static",
-            Arm::BeladySuperbatch => "belady_superbatch",
-            Arm::Rudder => "rudder",
-        }
+        PolicySpec::ALL[self as usize].name()
     }
 
     #[must_use]
@@ -128,5 +111,21 @@ impl TryFrom<String> for Arm {
 
     fn try_from(name: String) -> Result<Self, Self::Error> {
         Arm::named(&name).ok_or_else(|| format!("no arm is called `{name}`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_arm_is_called_as_its_policy() {
+        let bare = |name: &str| name.replace('_', "").to_lowercase();
+        assert_eq!(Arm::ALL.len(), PolicySpec::ALL.len());
+        for (arm, policy) in Arm::ALL.into_iter().zip(PolicySpec::ALL) {
+            assert_eq!(arm.name(), policy.name());
+            assert_eq!(bare(&format!("{arm:?}")), bare(policy.name()));
+            assert_eq!(Arm::named(arm.name()), Some(arm));
+        }
     }
 }

@@ -21,6 +21,5 @@ pub mod sim;
 pub mod spec;
 pub mod stop;
 pub mod sweep;
-pub use rudder_graph::trace;
 pub mod trainer;
 pub mod workload;

@@ -97,8 +97,10 @@ pub struct Circumstances {
     pub link_reached_mbit: Vec<f64>,
     pub link_latency_ms: f64,
     pub allreduce_bytes: u64,
-    /// Emulated: trainers sleep.
+    /// Emulated: trainers sleep; not where they are a command of their own.
     pub compute_ms: f64,
+    /// The program of trainers that are not the reference trainer. They compute, and reduce, as they like.
+    pub trainer_program: Option<String>,
     pub compute_nodes: u32,
     pub storage_nodes: u32,
     pub trainers_per_node: u32,

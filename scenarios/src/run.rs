@@ -360,6 +360,7 @@ pub(crate) fn circumstances(
         link_latency_ms: links.latency.0 as f64 / 1e6,
         allreduce_bytes: scenario.trainer.allreduce.0,
         compute_ms: scenario.trainer.compute.0 as f64 / 1e6,
+        trainer_program: scenario.trainer.command.first().cloned(),
         compute_nodes: scenario.cluster.compute_nodes,
         storage_nodes: scenario.cluster.storage_nodes,
         trainers_per_node: scenario.cluster.trainers_per_node,

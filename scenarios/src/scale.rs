@@ -9,6 +9,8 @@ pub mod statistics;
 
 use crate::arm::Arm;
 use crate::compile::Scenario;
+use crate::parallel::in_parallel;
+use crate::progress::steps_bar;
 use crate::record::Run;
 use crate::run::{block, cache};
 use crate::sim::scenario::{SimulatedError, spec};
@@ -16,12 +18,10 @@ use crate::sim::{Sharing, run_watched};
 use crate::stop::Stop;
 use crate::workload::Workload;
 use control::{ControlLoad, control};
-use indicatif::{ProgressBar, ProgressStyle};
 use rudder_topology::{Bytes, TrainerRank};
 use serde::Serialize;
 use statistics::{Minibatches, Statistics};
 use std::fmt::Write;
-use std::sync::Mutex;
 use std::time::Instant;
 
 /// How a scenario behaves as its cluster grows.
@@ -68,9 +68,6 @@ const GROWTH: u32 = 4;
 const SIZES: u32 = 4;
 /// Rates are found anew this often.
 const SHARING: Sharing = Sharing::EqualShares { quantum_ns: 2_000_000 };
-/// Runs at once.
-const THREADS: usize = 2;
-
 /// Simulates every arm of the scenario on its cluster and on a quarter, a sixteenth and a 64th of it.
 pub fn run(scenario: &Scenario, statistics: &Statistics, stop: &Stop) -> Result<ScaleReport, SimulatedError> {
     let started = Instant::now();
@@ -81,33 +78,17 @@ pub fn run(scenario: &Scenario, statistics: &Statistics, stop: &Stop) -> Result<
     let steps = |&(_, (compute, _)): &(Arm, (u32, u32))| {
         u64::from(compute * scenario.cluster.trainers_per_node) * minibatches
     };
-    let bar = ProgressBar::new(jobs.iter().map(steps).sum());
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {elapsed}/{duration}")
-    {
-        bar.set_style(style);
-    }
-    bar.set_prefix(scenario.name.clone());
+    let bar = steps_bar(scenario.name.clone(), jobs.iter().map(steps).sum());
     let drawing = Minibatches::new(statistics, scenario.trainer.seeds, &scenario.trainer.fanout);
     // The largest first, on both threads at once only if there are two arms.
-    let waiting = Mutex::new(jobs.into_iter().collect::<std::collections::VecDeque<_>>());
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let next = waiting.lock().ok().and_then(|mut jobs| jobs.pop_front());
-            let Some((arm, size)) = next else { return Ok(done) };
-            if stop.is_raised() {
-                return Err(SimulatedError::Stopped);
-            }
-            done.push(one(scenario, statistics, &drawing, arm, size, &mut |_: &_| bar.inc(1))?);
+    let done = in_parallel(&jobs, |&(arm, size)| {
+        if stop.is_raised() {
+            return Err(SimulatedError::Stopped);
         }
-    };
-    let done: Vec<Result<Vec<(Size, f64)>, SimulatedError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a simulation does not panic")).collect()
+        one(scenario, statistics, &drawing, arm, size, &mut |_: &_| bar.inc(1))
     });
     bar.finish_and_clear();
-    let mut done: Vec<(Size, f64)> =
-        done.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let mut done = done.into_iter().collect::<Result<Vec<(Size, f64)>, _>>()?;
     done.sort_by_key(|(size, _)| (scenario.arms.iter().position(|&arm| arm == size.arm), size.compute_nodes));
     let rows_per_minibatch = done.first().map_or(0.0, |(_, rows)| *rows);
     let mut sizes: Vec<Size> = done.into_iter().map(|(size, _)| size).collect();

@@ -66,12 +66,11 @@ pub fn circumstances(c: &Circumstances) -> Vec<String> {
             if reached.is_empty() { "(not measured)".to_owned() } else { reached.join(", ") },
         ),
         format!(
-            "load: {} compute and {} storage nodes, {} trainers each; compute is emulated: trainers sleep {:.1} ms a minibatch, then all-reduce {}",
+            "load: {} compute and {} storage nodes, {} trainers each; {}",
             c.compute_nodes,
             c.storage_nodes,
             c.trainers_per_node,
-            c.compute_ms,
-            Bytes(c.allreduce_bytes)
+            computing(c)
         ),
         format!(
             "data: {} vertices, {} edges, rows of {} B, {} a block; a minibatch ({} seeds, fanout {:?}) touches {:.0} rows, {:.2} % of the vertices; window {}, cache {} ({:.0} % of the remote bytes)",
@@ -201,4 +200,16 @@ pub fn ratios(report: &Report) -> Vec<String> {
         );
     }
     lines
+}
+
+/// What trainers do between minibatches.
+fn computing(c: &Circumstances) -> String {
+    match &c.trainer_program {
+        Some(program) => format!("trainers are `{program}`, with compute of their own"),
+        None => format!(
+            "compute is emulated: trainers sleep {:.1} ms a minibatch, then all-reduce {}",
+            c.compute_ms,
+            Bytes(c.allreduce_bytes)
+        ),
+    }
 }

@@ -3,13 +3,14 @@
 use super::{Costs, Load, SimError, SimSpec};
 use crate::arm::Arm;
 use crate::compile::Scenario;
+use crate::parallel::in_parallel;
+use crate::progress::steps_bar;
 use crate::record::Run;
 use crate::report::{Report, summarise};
 use crate::run::files::{Place, Places, Role};
 use crate::run::{LinkFacts, block, burst, cache, circumstances, oracle_row};
 use crate::stop::Stop;
 use crate::workload::Workload;
-use indicatif::{ProgressBar, ProgressStyle};
 use rudder_client::dataset::Dataset;
 use rudder_graph::{PartitionBook, Split};
 use rudder_policy::prior;
@@ -17,7 +18,6 @@ use rudder_topology::{Bytes, BytesPerSecond, NodeName};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why a scenario was not simulated.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +29,6 @@ pub enum SimulatedError {
     #[error("stopped on request")]
     Stopped,
 }
-
-/// Arms at once: they are independent.
-const THREADS: usize = 2;
 
 /// The cluster that a scenario's processes would be, with an arm's policy.
 pub fn spec(
@@ -136,14 +133,8 @@ pub fn runs(
     let arms: Vec<Option<Arm>> =
         std::iter::once(None).chain(scenario.arms.iter().copied().map(Some)).collect();
     let steps = u64::from(scenario.trainers()) * u64::from(scenario.trainer.minibatches);
-    let bar = ProgressBar::new(steps * arms.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {elapsed}/{duration}")
-    {
-        bar.set_style(style);
-    }
-    bar.set_prefix(scenario.name.clone());
-    let next = AtomicUsize::new(0);
-    let one = |arm: Option<Arm>| {
+    let bar = steps_bar(scenario.name.clone(), steps * arms.len() as u64);
+    let one = |&arm: &Option<Arm>| {
         if stop.is_raised() {
             return Err(SimulatedError::Stopped);
         }
@@ -160,19 +151,7 @@ pub fn runs(
         }
         Ok(run)
     };
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&arm) = arms.get(at) else { return done };
-            done.push((at, one(arm)));
-        }
-    };
-    let mut done: Vec<(usize, Result<Run, SimulatedError>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a simulation does not panic")).collect()
-    });
+    let runs = in_parallel(&arms, one);
     bar.finish_and_clear();
-    done.sort_by_key(|&(at, _)| at);
-    done.into_iter().map(|(_, run)| run).collect()
+    runs.into_iter().collect()
 }
