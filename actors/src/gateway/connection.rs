@@ -12,9 +12,12 @@ use rudder_client::trainer_protocol::{
     self, Declared, FrameError, Hello, Refusal, ToNode, ToTrainer, Welcome,
 };
 use rudder_messages::PredictorMessage;
+use rudder_policy::engine::Engine;
+use rudder_policy::ledger::Statistics;
 use rudder_policy::step::{AnnounceRefusal, TrainerId};
 use rudder_topology::{MinibatchId, TableId};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -202,6 +205,33 @@ async fn talk(mut to: OwnedWriteHalf, mut reader: OutboxReader) -> Ended {
     Ended::NotReading
 }
 
+/// What a trainer is told of its dataset on this node: what was counted, and what all trainers hold now.
+#[derive(Serialize)]
+struct Standing {
+    #[serde(flatten)]
+    counted: Statistics,
+    /// Trainers that have announced and not released.
+    trainers_waiting: usize,
+    /// Their minibatches.
+    minibatches_outstanding: usize,
+    /// Slots of the cache whose rows cannot leave it.
+    slots_pinned: usize,
+}
+
+impl Standing {
+    fn of(engine: &Engine) -> Standing {
+        let view = engine.view();
+        let queued = || view.window.trainers().map(|trainer| view.window.queued(trainer)).filter(|&n| n > 0);
+        let tables = (0..view.book.tables()).map(|table| TableId(table as u16));
+        Standing {
+            counted: engine.statistics(),
+            trainers_waiting: queued().count(),
+            minibatches_outstanding: queued().sum(),
+            slots_pinned: tables.map(|table| view.cache.pinned_slots(table)).sum(),
+        }
+    }
+}
+
 async fn listen(mut from: OwnedReadHalf, dataset: &Dataset, trainer: TrainerId, outbox: &Outbox) -> Ended {
     loop {
         let message = match read_frame(&mut from).await {
@@ -219,8 +249,8 @@ async fn take(message: ToNode, dataset: &Dataset, trainer: TrainerId, outbox: &O
     let (minibatch, refusal) = match message {
         ToNode::Hello(_) => return Err(Ended::SecondHello),
         ToNode::StatisticsRequest => {
-            let statistics = dataset.engine.with(|engine| engine.statistics());
-            let text = serde_json::to_string(&statistics).unwrap_or_else(|_| "{}".to_owned());
+            let standing = dataset.engine.with(|engine| Standing::of(engine));
+            let text = serde_json::to_string(&standing).unwrap_or_else(|_| "{}".to_owned());
             outbox.send(ToTrainer::Statistics(text));
             return Ok(());
         }
