@@ -14,8 +14,12 @@ pub(crate) fn raise(py: Python<'_>, class: &str, message: &str) -> PyErr {
     }
 }
 
-/// The exception of a client's error. Its text says what to do.
+/// The exception of a client's error. Its text says what to do. Where a signal ended a wait early, what its handler raises
+/// is the cause, and the error only its consequence.
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError) -> PyErr {
+    if let Err(interrupt) = py.check_signals() {
+        return interrupt;
+    }
     let class = match error {
         ClientError::Connect { .. } | ClientError::Broken { .. } => "NodeUnreachable",
         ClientError::Refused { .. } | ClientError::Protocol { .. } => "NodeRefused",
