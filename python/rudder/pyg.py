@@ -236,11 +236,17 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
     first. What is sampled depends on (seed, epoch, seeds of the minibatch) alone, never on workers or order. A loader
     that shuffles gives other minibatches in each epoch; where it does not, `set_epoch` before each one makes the
     samples differ (before the loader's workers start).
+
+    Raises `ArgumentError` for a dataset of several types: PyG's own `NeighborLoader` samples those, over the same stores.
     """
 
     def __init__(self, graph: GraphStore, num_neighbors: list[int], seed: int = 0) -> None:
         if graph._types.typed:
-            raise ArgumentError("this sampler is for homogeneous datasets: take PyG's own (with pyg-lib) here")
+            raise ArgumentError(
+                "rudder.pyg.NeighborSampler samples graphs of one type: for several types give the stores to PyG's "
+                "NeighborLoader, which samples them itself (with pyg-lib or torch-sparse): "
+                "NeighborLoader((FeatureStore(client), GraphStore(client)), num_neighbors, input_nodes=('paper', ids))"
+            )
         self.graph, self.num_neighbors, self.seed, self.epoch = graph, list(num_neighbors), seed, 0
         self._native: GraphSampler | None = None
 

@@ -87,6 +87,13 @@ def test_stock_loader(hetero_cluster: Cluster, stock_sampler: None, ahead: bool)
     client.close()
 
 
+def test_our_sampler_says_who_samples_several_types(hetero_cluster: Cluster) -> None:
+    client = hetero_cluster.client()
+    with pytest.raises(rudder.errors.ArgumentError, match="NeighborLoader"):
+        rudder.pyg.NeighborSampler(rudder.pyg.GraphStore(client), [2])
+    client.close()
+
+
 def test_export_says_what_is_missing(tmp_path: Path) -> None:
     data = graph()
     del data["author"].x
