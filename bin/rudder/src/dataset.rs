@@ -124,7 +124,7 @@ fn push(
     }
     bar.finish_and_clear();
     let (there, parts) = (Bytes(before - sent), parts.len());
-    say(format_args!("{name}: {parts} parts, {} sent, {there} were there", Bytes(sent)))
+    say(format_args!("{name}: {parts} part(s), {} sent, {there} there before", Bytes(sent)))
 }
 
 /// What a node gets, the manifest last: a directory without it is no dataset.

@@ -26,7 +26,7 @@ pub fn run(command: &TopologyCommand) -> Result<(), Failure> {
         TopologyCommand::Check { file } => {
             let cluster = cluster(file)?;
             say(format_args!(
-                "{}: {} nodes, {} datasets, no errors",
+                "{}: {} node(s), {} dataset(s), no errors",
                 file.display(),
                 cluster.nodes.len(),
                 cluster.datasets.len()
