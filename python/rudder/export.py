@@ -23,18 +23,18 @@ def export_dataset(
     A homogeneous PyG `Data` or DGL graph becomes plain arrays: `edges.npy` `[2, E]`, `features.npy` `[N, D]`, and labels
     and splits where there are any. `rudder import FOLDER DATASET --parts N` does the rest.
 
-    A PyG `HeteroData` becomes a finished dataset of `parts` parts, each a range of every type: every feature of a vertex
-    type is a table (`paper.x`), every edge type a graph (`paper__cites__paper`), its `edge_attr` a table of edges. Every
-    vertex type needs a feature.
+    A PyG `HeteroData` or a DGL graph of several types becomes a finished dataset of `parts` parts, each a range of every
+    type: every feature of a vertex type is a table (`paper.x`), every edge type a graph (`paper__cites__paper`), its
+    `edge_attr` (DGL: every `[E, D]` of its data) a table of edges. Every vertex type needs a feature.
 
     `feature` names the features where they are not `x` (PyG) or `feat` (DGL). Splits are the masks `train_mask`,
     `val_mask`, `test_mask`; labels `y` or `label`. Features keep their dtype. Returns the folder. Raises
     `ArgumentError` for what cannot be written, `DatasetError` if the folder is there already.
     """
     if getattr(data, "edge_types", None) and hasattr(data, "node_types"):
-        folder = _new(path)
-        write(_typed(data), folder, parts)
-        return folder
+        return _write(_typed(data), path, parts)
+    if hasattr(data, "canonical_etypes") and (len(data.ntypes) > 1 or len(data.canonical_etypes) > 1):
+        return _write(_typed_of_dgl(data), path, parts)
     edges, arrays = _of_dgl(data) if hasattr(data, "ndata") else _of_pyg(data)
     features = _first(arrays, [feature] if feature else ["x", "feat"])
     if features is None:
@@ -61,6 +61,12 @@ def export_dataset(
     return folder
 
 
+def _write(typed: Typed, path: str | os.PathLike[str], parts: int) -> Path:
+    folder = _new(path)
+    write(typed, folder, parts)
+    return folder
+
+
 def _new(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     try:
@@ -70,28 +76,49 @@ def _new(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
+_MASKS = {"train_mask": "train", "val_mask": "valid", "valid_mask": "valid", "test_mask": "test"}
+
+
 def _typed(data: Any) -> Typed:
     typed = Typed(counts={name: int(data[name].num_nodes) for name in data.node_types})
-    masks = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
     for name in data.node_types:
-        for key, value in data[name].items():
-            if not hasattr(value, "numpy"):
-                continue
-            array = _array(value)
-            if key in masks:
-                typed.splits[masks[key], name] = np.flatnonzero(array)
-            elif key == "y" and array.ndim == 1 and array.dtype.kind in "iu":
-                typed.labels[name] = array.astype(np.int64)
-            elif array.ndim == 2 and len(array) == typed.counts[name]:
-                typed.features[name, key] = array
-                typed.dtypes[name, key] = str(value.dtype).removeprefix("torch.")
+        _add_vertices(typed, name, data[name].items())
     for edge_type in data.edge_types:
         storage = data[edge_type]
         typed.edges[edge_type] = _array(storage.edge_index).astype(np.int64)
         if "edge_attr" in storage:
-            typed.features[edge_type, "edge_attr"] = _array(storage.edge_attr)
-            typed.dtypes[edge_type, "edge_attr"] = str(storage.edge_attr.dtype).removeprefix("torch.")
+            _add_features(typed, (edge_type, "edge_attr"), storage.edge_attr)
     return typed
+
+
+def _typed_of_dgl(graph: Any) -> Typed:
+    typed = Typed(counts={name: int(graph.num_nodes(name)) for name in graph.ntypes})
+    for name in graph.ntypes:
+        _add_vertices(typed, name, graph.nodes[name].data.items())
+    for edge_type in graph.canonical_etypes:
+        ends = graph.edges(etype=edge_type, order="eid")
+        typed.edges[edge_type] = np.stack([_array(end) for end in ends]).astype(np.int64)
+        for key, value in graph.edges[edge_type].data.items():
+            if value.ndim == 2:
+                _add_features(typed, (edge_type, key), value)
+    return typed
+
+
+def _add_vertices(typed: Typed, name: str, data: Any) -> None:
+    for key, value in data:
+        if not hasattr(value, "numpy"):
+            continue
+        if key in _MASKS:
+            typed.splits[_MASKS[key], name] = np.flatnonzero(_array(value))
+        elif key in ("y", "label") and value.ndim == 1 and _array(value).dtype.kind in "iu":
+            typed.labels[name] = _array(value).astype(np.int64)
+        elif value.ndim == 2 and len(value) == typed.counts[name]:
+            _add_features(typed, (name, key), value)
+
+
+def _add_features(typed: Typed, key: tuple[Any, str], value: Any) -> None:
+    typed.features[key] = _array(value)
+    typed.dtypes[key] = str(value.dtype).removeprefix("torch.")
 
 
 def _first(arrays: dict[str, NDArray[Any]], names: list[str]) -> NDArray[Any] | None:
@@ -106,8 +133,6 @@ def _of_pyg(data: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
 
 
 def _of_dgl(graph: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise ArgumentError("a heterogeneous DGL graph cannot be exported: export one type at a time")
     source, target = graph.edges(order="eid")
     return np.stack([_array(source), _array(target)]), {key: _array(graph.ndata[key]) for key in graph.ndata}
 

@@ -65,6 +65,40 @@ def test_a_dgl_graph(tmp_path: Path) -> None:
     check(rudder.export_dataset(graph, tmp_path / "exported"), tmp_path / "dataset", want)
 
 
+def test_a_dgl_graph_of_several_types(tmp_path: Path) -> None:
+    try:
+        import dgl
+    except Exception as error:
+        pytest.skip(f"no DGL: {error}")
+    made = torch.Generator().manual_seed(2)
+    writes = torch.randint(0, 20, (70,), generator=made), torch.randint(0, 30, (70,), generator=made)
+    cites = torch.randint(0, 30, (2, 90), generator=made)
+    graph = dgl.heterograph(
+        {("author", "writes", "paper"): writes, ("paper", "cites", "paper"): tuple(cites)},
+        num_nodes_dict={"author": 20, "paper": 30},
+    )
+    graph.nodes["author"].data["feat"] = torch.randn(20, 3, generator=made)
+    graph.nodes["paper"].data["feat"] = torch.randn(30, 4, generator=made).to(torch.float16)
+    graph.nodes["paper"].data["label"] = torch.arange(30) % 5
+    graph.nodes["paper"].data["train_mask"] = torch.arange(30) % 2 == 0
+    graph.edges["writes"].data["order"] = torch.arange(70).reshape(-1, 1)
+    dataset = rudder.Dataset(rudder.export_dataset(graph, tmp_path / "library", parts=2))
+    assert set(dataset.tables) == {"author.feat", "paper.feat", "author__writes__paper.order"}
+    assert dataset.graphs == {"author__writes__paper": 70, "paper__cites__paper": 90}
+    for name in ("author", "paper"):
+        rows = dataset.rows(torch.arange(graph.num_nodes(name)), f"{name}.feat")
+        assert np.array_equal(rows, graph.nodes[name].data["feat"].numpy())
+    # Original ids count through the types: authors, then papers.
+    papers = np.arange(20, 50)
+    assert dataset.labels is not None
+    assert np.array_equal(dataset.labels[dataset.dataset_id[papers]], np.arange(30) % 5)
+    assert np.array_equal(np.sort(dataset.original_id[dataset.split("train")]), papers[::2])
+    indptr, indices = dataset.csc("author__writes__paper")
+    targets = np.repeat(np.arange(dataset.vertices), np.diff(indptr).astype(np.int64))
+    found = sorted(zip(dataset.original_id[indices].tolist(), dataset.original_id[targets].tolist(), strict=True))
+    assert found == sorted(zip(writes[0].tolist(), (writes[1] + 20).tolist(), strict=True))
+
+
 def test_bfloat16_stays_as_it_is(tmp_path: Path) -> None:
     want = {**tensors(), "x": torch.randn(60, 4).to(torch.bfloat16)}
     data = pytest.importorskip("torch_geometric.data").Data(**want)
