@@ -92,8 +92,10 @@ impl Connection {
 
     /// Reads what is there; `false` if nothing is.
     fn read(&mut self) -> io::Result<bool> {
-        self.buffer.copy_within(self.taken..self.filled, 0);
-        self.filled -= std::mem::take(&mut self.taken);
+        if self.taken > 0 {
+            self.buffer.copy_within(self.taken..self.filled, 0);
+            self.filled -= std::mem::take(&mut self.taken);
+        }
         if self.buffer.len() < self.filled + READ_BYTES {
             self.buffer.resize(self.filled + READ_BYTES, 0);
         }
