@@ -147,7 +147,7 @@ class Comparison:
             trainer = stack.enter_context(self.processes.running("trainer", words, **self._alone()))
             roots["trainer"] = trainer.pid
             memory = stack.enter_context(Memory(roots))
-            started = trainer.line(120)
+            started = trainer.line(600)
             before = bench.links.carried(trainer.pid)
             epochs, losses = self._follow(trainer, label)
             after = bench.links.carried(trainer.pid)
