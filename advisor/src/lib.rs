@@ -4,7 +4,7 @@
 //! near the fast loop: whoever drives it does so on threads of its own.
 //!
 //! Reading order: backend (the trait), http, ollama, openai, chooser, replay, open (which back end a topology means),
-//! consult (one consult, whatever happens), experience (what came of it), train (what is learned from it).
+//! consult (one consult, whatever happens), blocking (the same without a runtime), experience (what came of it), train (what is learned from it).
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod replay;
 pub mod open;
 pub mod secret;
 
+pub mod blocking;
 pub mod consult;
 
 pub mod experience;

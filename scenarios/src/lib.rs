@@ -1,7 +1,7 @@
 //! Scenarios: a file that says what to compare, real processes or a simulation that run it, and the report.
 //!
 //! Reading order: arm, spec, compile, workload, trainer, relay, run, sim, report, calibrate, scale, fuzz, parallel,
-//! progress, sweep, advise.
+//! progress, sweep, advise, decide.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ pub mod advise;
 pub mod arm;
 pub mod calibrate;
 pub mod compile;
+pub mod decide;
 pub mod fuzz;
 mod parallel;
 mod progress;

@@ -9,7 +9,8 @@
 //! No feature bytes exist here. What is not simulated: the control plane (there are no actors), packets, CPUs that
 //! are shared (work takes what [`Costs`] says, whoever else works), and requests' few bytes on links.
 //!
-//! Reading order: costs, spec, clock, network, storage, ring, trainer, usage, simulation, watch, scenario.
+//! Reading order: costs, spec, clock, network, storage, ring, trainer, usage, steer, simulation, watch,
+//! scenario.
 
 mod clock;
 mod costs;
@@ -18,6 +19,7 @@ mod ring;
 pub mod scenario;
 mod simulation;
 mod spec;
+mod steer;
 mod storage;
 mod trainer;
 mod usage;
@@ -26,7 +28,10 @@ mod watch;
 pub use costs::Costs;
 pub use network::Sharing;
 pub use simulation::Simulation;
-pub use spec::{Change, Load, OnStep, Rows, SimCompute, SimError, SimNode, SimSpec, TimedEvent, Variation};
+pub use spec::{
+    Change, Join, Load, OnStep, Rows, SimCompute, SimError, SimNode, SimSpec, TimedEvent, Variation,
+};
+pub use steer::{Steer, Steering};
 pub use usage::{LinkUse, Way};
 pub use watch::{UntilStopped, Watch};
 
@@ -59,6 +64,24 @@ pub fn run_measured(
 ) -> Result<(Run, Vec<LinkUse>), SimError> {
     let mut simulation = Simulation::new(spec, rows, arm.is_some())?;
     simulation.play(on_step, watch)?;
+    Ok(recorded(simulation, arm))
+}
+
+/// As [`run`], with somebody who is told what observers measure and changes parameters.
+pub fn run_steered(
+    spec: &SimSpec,
+    arm: Arm,
+    rows: &dyn Rows,
+    on_step: OnStep<'_>,
+    steer: &mut dyn Steer,
+) -> Result<Run, SimError> {
+    let mut simulation = Simulation::new(spec, rows, true)?;
+    simulation.steered_by(steer);
+    simulation.play(on_step, None)?;
+    Ok(recorded(simulation, Some(arm)).0)
+}
+
+fn recorded(simulation: Simulation<'_>, arm: Option<Arm>) -> (Run, Vec<LinkUse>) {
     let counters = simulation.counters();
     let links = simulation.link_uses();
     let trainers = simulation.into_trainers().into_iter().map(|trainer| TrainerRun {
@@ -69,7 +92,7 @@ pub fn run_measured(
         trace_digest: String::new(),
     });
     let run = Run { arm, repeat: 0, trainers: trainers.collect(), counters, interface_bytes: None };
-    Ok((run, links))
+    (run, links)
 }
 
 #[cfg(test)]

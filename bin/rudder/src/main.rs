@@ -3,6 +3,7 @@
 
 mod advise;
 mod dataset;
+mod decide;
 mod doctor;
 mod exit;
 mod experience;

@@ -40,6 +40,8 @@ Examples:
     Fuzz(FuzzArguments),
     /// Simulate every arm of scenarios on graphs with several cache sizes, in one table
     Sweep(crate::sweep::SweepArguments),
+    /// Simulate changing clusters under every advisor, and print what advice is worth
+    Decide(crate::decide::DecideArguments),
     /// Print every error of a scenario file, or that there is none
     Check { file: PathBuf },
 }
@@ -181,6 +183,7 @@ pub fn run(command: &ScenarioCommand) -> Result<(), Failure> {
         ScenarioCommand::Calibrate(arguments) => calibrated(arguments),
         ScenarioCommand::Fuzz(arguments) => fuzzed(arguments),
         ScenarioCommand::Sweep(arguments) => crate::sweep::run(arguments),
+        ScenarioCommand::Decide(arguments) => crate::decide::run(arguments),
         ScenarioCommand::Run(arguments) => {
             let mut scenario = load(&arguments.file).map_err(bad_input)?;
             // A run takes minutes: what it ends with must have a place before it begins.

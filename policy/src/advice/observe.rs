@@ -55,6 +55,13 @@ impl Observed {
             more as f32 / own.max(1) as f32
         };
         let storage = with(|node| node.roles.storage).map(|node| (node, replicated(node))).collect();
+        Observed::of(rates, storage)
+    }
+
+    /// Of a cluster that no topology file describes: the stated rate of each link, storage node first, and of each
+    /// storage node how much of its parts others store as well.
+    #[must_use]
+    pub fn of(rates: BTreeMap<(NodeId, NodeId), BytesPerSecond>, storage: BTreeMap<NodeId, f32>) -> Self {
         Observed { rates, storage, nodes: BTreeMap::new(), totals: Totals::default() }
     }
 

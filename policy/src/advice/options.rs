@@ -85,7 +85,8 @@ pub fn options_about(state: &ClusterState, vocabulary: &Vocabulary, focus: &[Nod
 }
 
 /// Everything worth a thought: each lever at a few settings.
-fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> {
+#[must_use]
+pub fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> {
     let mut actions = vec![];
     let mut add = |compute, change| actions.push(Action { compute, change, ttl_s: TTL_S_DEFAULT });
     for &(_, value) in vocabulary.entries(Kind::Link) {

@@ -141,6 +141,7 @@ fn cluster(random: &mut Random, dataset: &Dataset, seed: u64, policy: PolicySpec
             },
             allreduce: Bytes(if random.one_in(2) { random.between(1, 4096) } else { 0 }),
         },
+        joins: Vec::new(),
         events: Vec::new(),
         sharing: if random.one_in(3) {
             Sharing::EqualShares { quantum_ns: 100_000 }

@@ -4,6 +4,7 @@ use super::clock::Agenda;
 use super::network::{FlowId, LinkIndex, Network};
 use super::ring::Ring;
 use super::spec::{Change, OnStep, Rows, SimError, SimSpec};
+use super::steer::Steer;
 use super::storage::{Sent, Storage};
 use super::trainer::{Doing, Trainer};
 use super::usage::{LinkUse, Way};
@@ -12,7 +13,7 @@ use crate::record::Counters;
 use rudder_policy::engine::{Engine, EngineConfig};
 use rudder_policy::ledger::Statistics;
 use rudder_policy::parameters::Parameters;
-use rudder_policy::step::{Command, Outcome, Reaction, TrainerId};
+use rudder_policy::step::{Command, Outcome, Reaction};
 use rudder_topology::{Bytes, Generation, JobId, MinibatchId, NodeId, TrainerRank, TransferId};
 use std::collections::BTreeMap;
 
@@ -49,6 +50,12 @@ pub(super) enum Event {
     LinkDown(NodeId, NodeId, u32),
     /// Of the specification, by position.
     Change(usize),
+    /// The trainers of a job come.
+    Join(JobId),
+    /// Observers report.
+    Observe,
+    /// What was asked for is there.
+    Steer,
 }
 
 /// What a flow carries.
@@ -81,16 +88,13 @@ pub struct Simulation<'a> {
     computes: Vec<Option<Compute>>,
     storages: Vec<Option<Storage>>,
     trainers: Vec<Trainer>,
-    ring: Option<Ring>,
+    /// By job: the rank of its first trainer, and its all-reduce where it has one.
+    rings: Vec<(u32, Option<Ring>)>,
+    /// Who is told what observers measure, and acts on it.
+    steer: Option<&'a mut dyn Steer>,
     unfinished: usize,
     /// Trainers whose all-reduce just ended.
     through: Vec<TrainerRank>,
-}
-
-const JOB: JobId = JobId(0);
-
-fn trainer_id(rank: TrainerRank) -> TrainerId {
-    TrainerId { job: JOB, rank }
 }
 
 impl<'a> Simulation<'a> {
@@ -137,13 +141,17 @@ impl<'a> Simulation<'a> {
         for &(node, _) in replicas.filter(|_| with_data) {
             storages[node.index()].get_or_insert_with(|| Storage::new(&spec.limits));
         }
-        let mut trainers = Vec::new();
-        for (place, (node, _)) in spec.compute_nodes().enumerate() {
-            for _ in 0..spec.load.trainers_per_node {
-                trainers.push(Trainer::new(TrainerRank(trainers.len() as u32), node, place));
+        let (mut trainers, mut rings) = (Vec::new(), Vec::new());
+        for (job, load) in (0..).map(JobId).zip(spec.loads()) {
+            let first = trainers.len() as u32;
+            for (place, (node, _)) in spec.compute_nodes().enumerate() {
+                for _ in 0..load.trainers_per_node {
+                    trainers.push(Trainer::new(TrainerRank(trainers.len() as u32), job, node, place));
+                }
             }
+            let count = trainers.len() as u32 - first;
+            rings.push((first, (load.allreduce.0 > 0).then(|| Ring::new(count, load.allreduce))));
         }
-        let ring = (spec.load.allreduce.0 > 0).then(|| Ring::new(spec.trainers(), spec.load.allreduce));
         Ok(Simulation {
             spec,
             rows,
@@ -156,7 +164,8 @@ impl<'a> Simulation<'a> {
             storages,
             unfinished: trainers.len(),
             trainers,
-            ring,
+            rings,
+            steer: None,
             through: Vec::new(),
         })
     }
@@ -218,15 +227,13 @@ impl<'a> Simulation<'a> {
                 self.agenda.add(0, Event::LinkUp(node, storage, Generation(1)));
             }
         }
-        for rank in (0..self.trainers.len() as u32).map(TrainerRank) {
-            if let Some(compute) = &mut self.computes[self.trainers[rank.index()].node.index()] {
-                compute.engine.connect(trainer_id(rank));
-            }
-            self.sample_ahead(rank);
-            // The first all-reduce lets trainers begin together.
-            self.trainers[rank.index()].doing = Doing::Reducing;
-            self.enter_ring(rank);
+        for (job, join) in (1..).map(JobId).zip(&self.spec.joins) {
+            self.agenda.add(join.at.0, Event::Join(job));
         }
+        if let Some(steer) = &self.steer {
+            self.agenda.add(steer.period_ns(), Event::Observe);
+        }
+        self.join(JobId(0));
     }
 
     fn happen(&mut self, event: Event, on_step: OnStep<'_>) -> Result<(), SimError> {
@@ -234,13 +241,15 @@ impl<'a> Simulation<'a> {
             Event::Announce(rank, minibatch) => return self.announce(rank, minibatch),
             Event::Foresee(rank) => self.foresee(rank)?,
             Event::Want(rank, minibatch) => {
+                let trainer = self.trainers[rank.index()].id();
                 self.stage_of(rank, |engine, now| {
-                    engine.want(trainer_id(rank), MinibatchId(minibatch), now).unwrap_or_default()
+                    engine.want(trainer, MinibatchId(minibatch), now).unwrap_or_default()
                 })?;
             }
             Event::Release(rank, minibatch) => {
+                let trainer = self.trainers[rank.index()].id();
                 self.stage_of(rank, |engine, now| {
-                    engine.release(trainer_id(rank), MinibatchId(minibatch), now).unwrap_or_default()
+                    engine.release(trainer, MinibatchId(minibatch), now).unwrap_or_default()
                 })?;
                 self.sample_ahead(rank);
             }
@@ -258,8 +267,8 @@ impl<'a> Simulation<'a> {
             }
             Event::RoundSent(rank) => self.round_sent(rank),
             Event::RoundReceived(rank) => {
-                if let Some(ring) = &mut self.ring {
-                    ring.received(rank);
+                if let Some((ring, own)) = self.ring(rank) {
+                    ring.received(own);
                 }
                 self.go_on_with_ring(rank);
             }
@@ -307,6 +316,9 @@ impl<'a> Simulation<'a> {
                 }
             }
             Event::Change(at) => self.change(at),
+            Event::Join(job) => self.join(job),
+            Event::Observe => self.observe()?,
+            Event::Steer => self.answer()?,
         }
         self.end_steps(on_step);
         Ok(())
@@ -456,10 +468,16 @@ impl<'a> Simulation<'a> {
         interfaces.chain(pairs).map(used).collect()
     }
 
+    /// Lets somebody steer the run.
+    pub(super) fn steered_by(&mut self, steer: &'a mut dyn Steer) {
+        self.steer = Some(steer);
+    }
+
     pub(super) fn into_trainers(self) -> Vec<Trainer> {
         self.trainers
     }
 }
 
 mod fabric;
+mod steering;
 mod trainers;

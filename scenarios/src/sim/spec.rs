@@ -27,7 +27,10 @@ pub struct SimSpec {
     pub policy: PolicySpec,
     /// Expected uses of each block, for policies that decide by it.
     pub prior: Option<Arc<[f32]>>,
+    /// Of the first job, which is there from the start.
     pub load: Load,
+    /// Further jobs, in the order of their numbers.
+    pub joins: Vec<Join>,
     pub events: Vec<TimedEvent>,
     pub sharing: Sharing,
     pub costs: Costs,
@@ -64,6 +67,13 @@ pub struct Load {
     pub variation: Variation,
     /// Summed over all trainers every minibatch; without it trainers do not wait for each other.
     pub allreduce: Bytes,
+}
+
+/// Another job whose trainers come to the same compute nodes while the first one trains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    pub at: Nanos,
+    pub load: Load,
 }
 
 /// How compute times vary. The mean of the jitter is 1.
@@ -180,6 +190,7 @@ impl SimSpec {
             policy,
             prior: None,
             load,
+            joins: Vec::new(),
             events: Vec::new(),
             sharing: Sharing::MaxMin,
             costs: Costs::default(),
@@ -205,15 +216,22 @@ impl SimSpec {
             .filter_map(|(at, node)| Some((NodeId(at as u16), node.compute.as_ref()?)))
     }
 
-    #[must_use]
-    pub fn trainers(&self) -> u32 {
-        self.compute_nodes().count() as u32 * self.load.trainers_per_node
+    /// Loads by job, the first job's first.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        std::iter::once(&self.load).chain(self.joins.iter().map(|join| &join.load))
     }
 
-    /// What a step computes, jitter and stragglers drawn.
+    /// Trainers of all jobs. Their ranks go through the jobs in order.
     #[must_use]
-    pub fn compute_ns(&self, rank: TrainerRank, minibatch: u64) -> u64 {
-        let Variation { jitter, stragglers, straggler_factor } = self.load.variation;
+    pub fn trainers(&self) -> u32 {
+        let nodes = self.compute_nodes().count() as u32;
+        self.loads().map(|load| nodes * load.trainers_per_node).sum()
+    }
+
+    /// What a step of a job's trainer computes, jitter and stragglers drawn.
+    #[must_use]
+    pub fn compute_ns(&self, load: &Load, rank: TrainerRank, minibatch: u64) -> u64 {
+        let Variation { jitter, stragglers, straggler_factor } = load.variation;
         let draws = Key::new(self.seed).with(0xC0).with(u64::from(rank.0)).with(minibatch);
         let mut factor = 1.0;
         if jitter > 0.0 {
@@ -225,7 +243,7 @@ impl SimSpec {
         if stragglers > 0.0 && draws.unit(2) < stragglers {
             factor *= straggler_factor.max(1.0);
         }
-        (self.load.compute.0 as f64 * factor) as u64
+        (load.compute.0 as f64 * factor) as u64
     }
 }
 

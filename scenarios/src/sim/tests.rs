@@ -65,6 +65,7 @@ fn spec(policy: PolicySpec, compute: u16) -> SimSpec {
             variation: Variation::default(),
             allreduce: Bytes(4000),
         },
+        joins: Vec::new(),
         events: Vec::new(),
         sharing: Sharing::MaxMin,
         costs: Costs::default(),
@@ -203,7 +204,7 @@ fn a_slow_link_costs_and_a_link_back_at_speed_does_not() {
 fn jitter_keeps_the_mean_and_stragglers_raise_it() {
     let mut spec = spec(PolicySpec::None, 1);
     let mean = |spec: &SimSpec| {
-        let all = (0..20_000).map(|minibatch| spec.compute_ns(TrainerRank(0), minibatch) as f64);
+        let all = (0..20_000).map(|minibatch| spec.compute_ns(&spec.load, TrainerRank(0), minibatch) as f64);
         all.sum::<f64>() / 20_000.0 / spec.load.compute.0 as f64
     };
     spec.load.variation.jitter = 0.3;

@@ -2,7 +2,8 @@
 
 use crate::trainer::event::Step;
 use crate::trainer::feed::announced_until;
-use rudder_topology::{MinibatchId, NodeId, TrainerRank};
+use rudder_policy::step::TrainerId;
+use rudder_topology::{JobId, MinibatchId, NodeId, TrainerRank};
 use std::collections::BTreeSet;
 
 /// Where in a step a trainer is.
@@ -20,6 +21,7 @@ pub(super) enum Doing {
 #[derive(Debug)]
 pub(super) struct Trainer {
     pub rank: TrainerRank,
+    pub job: JobId,
     /// The node, and its position among those with trainers.
     pub node: NodeId,
     pub place: usize,
@@ -45,9 +47,10 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
-    pub(super) fn new(rank: TrainerRank, node: NodeId, place: usize) -> Self {
+    pub(super) fn new(rank: TrainerRank, job: JobId, node: NodeId, place: usize) -> Self {
         Trainer {
             rank,
+            job,
             node,
             place,
             doing: Doing::LookingAhead,
@@ -63,6 +66,10 @@ impl Trainer {
             lap: Step::default(),
             steps: Vec::new(),
         }
+    }
+
+    pub(super) fn id(&self) -> TrainerId {
+        TrainerId { job: self.job, rank: self.rank }
     }
 
     /// The minibatches that the window of `current` allows to announce and that are not announced.

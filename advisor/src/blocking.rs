@@ -1,0 +1,50 @@
+//! Consults for whoever has no runtime and may wait: simulations in virtual time.
+
+use crate::backend::BackendError;
+use crate::consult::{Consultant, Consulted};
+use crate::open::open;
+use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::report::Past;
+use rudder_policy::advice::state::ClusterState;
+use rudder_topology::Advisor;
+
+/// Why nobody can be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AskerError {
+    #[error("no runtime: {0}")]
+    Runtime(#[from] std::io::Error),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// A consultant with a runtime of its own.
+pub struct Asker {
+    runtime: tokio::runtime::Runtime,
+    consultant: Consultant,
+}
+
+impl Asker {
+    /// Opens the back end. Consults with the same seed show their options in the same order.
+    pub fn open(advisor: &Advisor, labels: Labels, seed: u64) -> Result<Asker, AskerError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let opened = runtime.block_on(open(advisor))?;
+        let consultant = Consultant::new(opened.backend, advisor, labels, seed);
+        Ok(Asker { runtime, consultant })
+    }
+
+    /// Consults, and waits for the answer.
+    pub fn consult(&mut self, state: &ClusterState, past: &[Past]) -> Consulted {
+        self.runtime.block_on(self.consultant.consult(state, past))
+    }
+
+    /// See [`Consultant::hurt`].
+    pub fn hurt(&mut self, directive: &Directive) {
+        self.consultant.hurt(directive);
+    }
+
+    #[must_use]
+    pub fn backend_name(&self) -> String {
+        self.consultant.backend_name()
+    }
+}

@@ -1,0 +1,93 @@
+//! `rudder scenario decide`
+
+use crate::exit::{Failure, bad_input, failed, save_json, say};
+use crate::scenario::folder_is_there;
+use clap::Args;
+use rudder_scenarios::decide::{DecideOptions, Kind, decide, table};
+use rudder_scenarios::stop::Stop;
+use rudder_topology::{Advisor, AdvisorBackend};
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(
+    after_help = "Each seed is a small simulated cluster in which something changes midway; its whole run is played once for each
+advisor, and once for each single directive that could be given at the first consult. The same seed gives the same
+figures, but for advisors that are served.
+
+Examples:
+  rudder scenario decide --seeds 200
+  rudder scenario decide --seeds 50 --first-seed 1000 --advisors rules,random --json decisions.json
+  rudder scenario decide --seeds 20 --advisors rules,openai --url http://127.0.0.1:8000/v1 --model small"
+)]
+pub struct DecideArguments {
+    /// How many scenarios
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first_seed: u64,
+    /// Whom to ask, beside never
+    #[arg(long, value_delimiter = ',', default_value = "always,random,first,rules", value_parser = backend)]
+    advisors: Vec<AdvisorBackend>,
+    /// What changes, in place of what the seed draws: steady, link_degrades, storage_slows, storage_goes,
+    /// fanout_changes, job_joins, job_without_look_ahead
+    #[arg(long, value_parser = kind)]
+    change: Option<Kind>,
+    /// Leave out trying every single directive
+    #[arg(long)]
+    quick: bool,
+    /// Of an advisor that is served
+    #[arg(long)]
+    url: Option<String>,
+    /// Of an advisor that is served
+    #[arg(long)]
+    model: Option<String>,
+    /// The recording of replay
+    #[arg(long)]
+    replay: Option<PathBuf>,
+    /// Write every number as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn backend(text: &str) -> Result<AdvisorBackend, String> {
+    AdvisorBackend::named(text).ok_or_else(|| {
+        let known: Vec<&str> = AdvisorBackend::ALL.iter().map(|backend| backend.name()).collect();
+        format!("the advisors are {}", known.join(", "))
+    })
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    serde_json::from_value(serde_json::Value::String(text.to_owned()))
+        .map_err(|_| "see --help for what can change".to_owned())
+}
+
+pub fn run(arguments: &DecideArguments) -> Result<(), Failure> {
+    arguments.json.as_deref().map_or(Ok(()), folder_is_there)?;
+    let served = |backend| matches!(backend, AdvisorBackend::Ollama | AdvisorBackend::OpenAi);
+    if arguments.advisors.iter().any(|&backend| served(backend)) && arguments.model.is_none() {
+        return Err(bad_input("an advisor that is served needs --model (and --url where it is elsewhere)"));
+    }
+    if arguments.advisors.contains(&AdvisorBackend::Replay) && arguments.replay.is_none() {
+        return Err(bad_input("the advisor replay needs --replay FILE, one answer a line"));
+    }
+    let advisor = |&backend| Advisor {
+        backend,
+        url: arguments.url.clone(),
+        model: arguments.model.clone(),
+        replay: arguments.replay.clone(),
+        ..Advisor::default()
+    };
+    let options = DecideOptions {
+        seeds: arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds),
+        kind: arguments.change,
+        advisors: arguments.advisors.iter().filter(|&&b| b != AdvisorBackend::Never).map(advisor).collect(),
+        is_exhaustive: !arguments.quick,
+    };
+    let stop = Stop::on_signals().map_err(failed)?;
+    let bar = indicatif::ProgressBar::new(arguments.seeds);
+    let decided = decide(&options, &stop, &|| bar.inc(1)).map_err(failed)?;
+    bar.finish_and_clear();
+    arguments.json.as_deref().map_or(Ok(()), |path| save_json(path, &decided))?;
+    say(table::render(&decided))
+}

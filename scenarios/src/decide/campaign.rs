@@ -1,0 +1,141 @@
+//! Every advisor in every scenario.
+
+use super::draw::{Drawn, Kind, draw, draw_kind};
+use super::exhaustive::{state_at, tried};
+use super::judged::{Decision, Evaluation, Row, Trials, TriedAction, evaluation, rows};
+use super::slow::Slow;
+use crate::arm::Arm;
+use crate::parallel::in_parallel;
+use crate::record::Run;
+use crate::sim::{SimError, run, run_steered};
+use crate::stop::Stop;
+use rudder_advisor::blocking::AskerError;
+use rudder_policy::advice::slow_loop::SlowConfig;
+use rudder_topology::{Advisor, AdvisorBackend};
+use serde::Serialize;
+use std::ops::Range;
+
+/// What to decide.
+#[derive(Clone, Debug)]
+pub struct DecideOptions {
+    pub seeds: Range<u64>,
+    /// In place of a drawn one.
+    pub kind: Option<Kind>,
+    /// Beside `never`, which is always there.
+    pub advisors: Vec<Advisor>,
+    /// Whether every single directive is tried.
+    pub is_exhaustive: bool,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Decided {
+    pub rows: Vec<Row>,
+    pub evaluation: Evaluation,
+    pub scenarios: Vec<Trials>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DecideError {
+    #[error("seed {seed}: {source}")]
+    Simulation { seed: u64, source: SimError },
+    #[error("{advisor}: {source}")]
+    Asker { advisor: &'static str, source: AskerError },
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// Plays all seeds; calls back after each.
+pub fn decide(
+    options: &DecideOptions,
+    stop: &Stop,
+    on_scenario: &(dyn Fn() + Sync),
+) -> Result<Decided, DecideError> {
+    let seeds: Vec<u64> = options.seeds.clone().collect();
+    let one = |&seed: &u64| {
+        if stop.is_raised() {
+            return Err(DecideError::Stopped);
+        }
+        let drawn = options.kind.map_or_else(|| draw(seed), |kind| draw_kind(seed, kind));
+        let trials = trials(&drawn, options);
+        on_scenario();
+        trials
+    };
+    let scenarios = in_parallel(&seeds, one).into_iter().collect::<Result<Vec<Trials>, _>>()?;
+    Ok(Decided { rows: rows(&scenarios), evaluation: evaluation(&scenarios), scenarios })
+}
+
+/// What all trainers' steps took, summed, in seconds.
+fn steps_s(run: &Run) -> f64 {
+    run.trainers.iter().flat_map(|trainer| &trainer.steps).map(|step| step.step_ns as f64 / 1e9).sum()
+}
+
+fn trials(drawn: &Drawn, options: &DecideOptions) -> Result<Trials, DecideError> {
+    let seed = drawn.seed;
+    let failed = |source| DecideError::Simulation { seed, source };
+    let bound = steps_s(&run(&drawn.spec, None, &drawn.rows).map_err(failed)?);
+    let stall = |run: &Run| steps_s(run) - bound;
+    let never = Advisor { backend: AdvisorBackend::Never, ..Advisor::default() };
+    let mut decisions: Vec<Decision> = Vec::new();
+    let mut first = None;
+    let mut run_s = 0.0;
+    for advisor in std::iter::once(&never).chain(&options.advisors) {
+        let fail = |source| DecideError::Asker { advisor: advisor.backend.name(), source };
+        let mut slow = Slow::new(&drawn.spec, advisor, SlowConfig::default()).map_err(fail)?;
+        let run =
+            run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut slow).map_err(failed)?;
+        if decisions.is_empty() {
+            first = slow.first.as_ref().map(|(state, _)| state.clone());
+            let ends = run.trainers.iter().filter_map(|trainer| trainer.steps.last());
+            run_s = ends.map(|step| step.at_ns).max().unwrap_or(0) as f64 / 1e9;
+        }
+        let never_s = decisions.first().map_or_else(|| stall(&run), |never| never.stall_s);
+        decisions.push(decision(advisor, &slow, &run, stall(&run), never_s));
+    }
+    let never_s = decisions[0].stall_s;
+    let mut trials =
+        Trials { seed, kind: drawn.kind, run_s, never_s, tried_at_s: 0.0, tried: vec![], decisions };
+    if options.is_exhaustive {
+        let later_ns = drawn.change.0 + 2 * rudder_messages::REPORT_PERIOD.0;
+        let state = match first {
+            Some(state) => Some(state),
+            None => state_at(drawn, later_ns).map_err(failed)?,
+        };
+        if let Some(state) = state {
+            let labels = super::slow::labels(&drawn.spec);
+            trials.tried_at_s = state.at_ns as f64 / 1e9;
+            let tried = tried(drawn, &state, stall, never_s).map_err(failed)?;
+            trials.tried = tried
+                .into_iter()
+                .map(|tried| TriedAction {
+                    action: tried.action.describe(&labels),
+                    predicted: tried.predicted,
+                    measured: tried.measured,
+                })
+                .collect();
+        }
+    }
+    Ok(trials)
+}
+
+fn decision(advisor: &Advisor, slow: &Slow, run: &Run, stall_s: f64, never_s: f64) -> Decision {
+    let counts = slow.counts();
+    let consults = &slow.consults;
+    Decision {
+        advisor: advisor.backend.name().to_owned(),
+        stall_s,
+        change: (stall_s - never_s) / never_s.max(1e-9),
+        minibatches: run.minibatches(),
+        edges: counts.edges,
+        consults: counts.consults,
+        directives: counts.directives,
+        reverted: counts.reverted,
+        asked: consults.asked,
+        valid: consults.valid,
+        repeated: consults.repeated,
+        agreed: consults.agreed,
+        latency_ms: consults.latency_ns as f64 / 1e6,
+        acted: slow.first.as_ref().is_some_and(|(_, actions)| !actions.is_empty()),
+        outcomes: slow.outcomes.iter().map(|(_, o)| (o.predicted, o.measured)).collect(),
+    }
+}

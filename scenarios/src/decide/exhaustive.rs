@@ -1,0 +1,105 @@
+//! Every single directive, given at one moment and left in force to the end.
+
+use super::draw::Drawn;
+use super::slow::{labels, observed};
+use crate::arm::Arm;
+use crate::record::Run;
+use crate::sim::{SimError, SimSpec, Steer, Steering, run_steered};
+use rudder_policy::advice::directive::{Action, Change, Directive};
+use rudder_policy::advice::evaluate::predict;
+use rudder_policy::advice::lever::{TTL_S_MAX, Vocabulary};
+use rudder_policy::advice::observe::Observed;
+use rudder_policy::advice::options::candidates;
+use rudder_policy::advice::sample::ComputeSample;
+use rudder_policy::advice::state::ClusterState;
+use rudder_topology::NodeId;
+
+/// A directive of one action, what was expected of it, and what came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tried {
+    pub action: Action,
+    /// Of the wait share; negative is better.
+    pub predicted: f32,
+    /// Of the stall, as a share of what it was without; negative is better.
+    pub measured: f64,
+}
+
+/// Gives one directive when the time has come, and remembers the state before.
+struct Given<'a> {
+    observed: Observed,
+    period_ns: u64,
+    at_ns: u64,
+    directive: Option<&'a Directive>,
+    state: Option<ClusterState>,
+}
+
+impl Steer for Given<'_> {
+    fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    fn observe(&mut self, now_ns: u64, samples: Vec<(NodeId, ComputeSample)>) -> Vec<Steering> {
+        if self.state.is_some() {
+            return vec![];
+        }
+        for (node, sample) in samples {
+            self.observed.take(node, now_ns, sample);
+        }
+        if now_ns < self.at_ns {
+            return vec![];
+        }
+        self.state = Some(self.observed.state(now_ns));
+        self.directive.map(|directive| Steering::Enact(directive.clone())).into_iter().collect()
+    }
+
+    fn answer(&mut self, _: u64) -> Vec<Steering> {
+        vec![]
+    }
+}
+
+fn given<'a>(spec: &SimSpec, at_ns: u64, directive: Option<&'a Directive>) -> Given<'a> {
+    let period_ns = rudder_messages::REPORT_PERIOD.0;
+    Given { observed: observed(spec), period_ns, at_ns, directive, state: None }
+}
+
+/// The state at a time, where nobody steers; `None` if the run was over by then.
+pub(super) fn state_at(drawn: &Drawn, at_ns: u64) -> Result<Option<ClusterState>, SimError> {
+    let mut given = given(&drawn.spec, at_ns, None);
+    run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut given)?;
+    Ok(given.state)
+}
+
+/// The directives that are tried in a state: the candidates of the options, of the blocks one a node.
+pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
+    let vocabulary = Vocabulary::of(state, &labels(spec));
+    let mut actions = candidates(state, &vocabulary);
+    let mut blocks: Vec<NodeId> = vec![];
+    actions.retain(|action| match action.change {
+        Change::WarmBlock(_) if blocks.contains(&action.compute) => false,
+        Change::WarmBlock(_) => {
+            blocks.push(action.compute);
+            true
+        }
+        _ => true,
+    });
+    actions.sort();
+    actions.dedup();
+    actions.iter().map(|action| Action { ttl_s: TTL_S_MAX, ..*action }).collect()
+}
+
+/// Tries each.
+pub(super) fn tried(
+    drawn: &Drawn,
+    state: &ClusterState,
+    stall_s: impl Fn(&Run) -> f64,
+    never_s: f64,
+) -> Result<Vec<Tried>, SimError> {
+    let one = |action: Action| {
+        let directive = Directive { actions: vec![action] };
+        let mut given = given(&drawn.spec, state.at_ns, Some(&directive));
+        let run = run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut given)?;
+        let measured = (stall_s(&run) - never_s) / never_s.max(1e-9);
+        Ok(Tried { action, predicted: predict(&action, state), measured })
+    };
+    grid(&drawn.spec, state).into_iter().map(one).collect()
+}

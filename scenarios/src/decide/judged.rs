@@ -1,0 +1,186 @@
+//! What came of one scenario, and of many.
+
+use super::draw::Kind;
+use serde::Serialize;
+
+/// A directive can help where the best single one cuts the stall by at least this share.
+pub const HELPS: f64 = 0.05;
+/// An advisor did harm where the stall grew by more than this share.
+pub const HARM: f64 = 0.02;
+/// A directive changed something where the stall changed by at least this share.
+const CHANGED: f64 = 0.005;
+
+/// One advisor in one scenario.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    pub advisor: String,
+    pub stall_s: f64,
+    /// Of the stall, as a share of what it is under `never`; negative is better.
+    pub change: f64,
+    pub minibatches: u64,
+    pub edges: u64,
+    pub consults: u64,
+    pub directives: u64,
+    pub reverted: u64,
+    pub asked: u64,
+    pub valid: u64,
+    pub repeated: u64,
+    pub agreed: u64,
+    pub latency_ms: f64,
+    /// Whether the first consult led to any action.
+    pub acted: bool,
+    /// Of each judged directive the expected and the measured change of the wait share.
+    pub outcomes: Vec<(f32, Option<f32>)>,
+}
+
+/// A directive that was tried alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TriedAction {
+    pub action: String,
+    /// Expected change of the wait share.
+    pub predicted: f32,
+    /// Measured change of the stall, as a share of what it is under `never`.
+    pub measured: f64,
+}
+
+/// One scenario.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trials {
+    pub seed: u64,
+    pub kind: Kind,
+    pub run_s: f64,
+    pub never_s: f64,
+    /// When every single directive was tried: at the first consult, else two reports after the change.
+    pub tried_at_s: f64,
+    pub tried: Vec<TriedAction>,
+    pub decisions: Vec<Decision>,
+}
+
+impl Trials {
+    /// The best single directive.
+    #[must_use]
+    pub fn best(&self) -> Option<&TriedAction> {
+        self.tried.iter().min_by(|a, b| a.measured.total_cmp(&b.measured))
+    }
+
+    #[must_use]
+    pub fn can_be_helped(&self) -> bool {
+        self.best().is_some_and(|best| best.measured <= -HELPS)
+    }
+}
+
+/// An advisor over all scenarios.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    pub advisor: String,
+    /// Over the scenarios where a directive can help: the median change of the stall.
+    pub change_median: Option<f64>,
+    /// Of what the best single directive gains there, what was gained: the median.
+    pub gained_median: Option<f64>,
+    /// Over all scenarios.
+    pub change_worst: Option<f64>,
+    /// Share of all scenarios with more than [`HARM`].
+    pub harmed: f64,
+    pub consults_per_edge: Option<f64>,
+    pub consults_per_1000: f64,
+    /// In scenarios where nothing changes.
+    pub consults_steady: u64,
+    pub directives: u64,
+    /// Share of the directives.
+    pub reverted: Option<f64>,
+    pub valid: Option<f64>,
+    /// Share of the repeated consults.
+    pub agreed: Option<f64>,
+    pub latency_ms: Option<f64>,
+    /// Share of the scenarios in which the first consult led to an action exactly where a directive can help.
+    pub right: f64,
+    /// Of the judged directives, those whose wait share changed in the direction that was expected.
+    pub signs: Option<f64>,
+}
+
+/// How well the evaluator tells what helps, over every directive that was tried and changed something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Evaluation {
+    pub tried: u64,
+    /// Changed the stall by half a per cent at least.
+    pub changed: u64,
+    pub right: f64,
+    /// Who always says that it helps, and that it hurts.
+    pub always: f64,
+    pub never: f64,
+}
+
+/// The evaluator's over all scenarios.
+#[must_use]
+pub fn evaluation(all: &[Trials]) -> Evaluation {
+    let tried = || all.iter().flat_map(|trials| &trials.tried);
+    let changed: Vec<&TriedAction> = tried().filter(|tried| tried.measured.abs() >= CHANGED).collect();
+    let of = |right: usize| right as f64 / changed.len().max(1) as f64;
+    let helped = changed.iter().filter(|tried| tried.measured < 0.0).count();
+    let right = changed.iter().filter(|tried| (tried.measured < 0.0) == (tried.predicted < 0.0)).count();
+    Evaluation {
+        tried: tried().count() as u64,
+        changed: changed.len() as u64,
+        right: of(right),
+        always: of(helped),
+        never: of(changed.len() - helped),
+    }
+}
+
+/// The rows, in the order of the scenarios' decisions.
+#[must_use]
+pub fn rows(all: &[Trials]) -> Vec<Row> {
+    let count = all.first().map_or(0, |trials| trials.decisions.len());
+    (0..count).map(|at| row(all, at)).collect()
+}
+
+fn row(all: &[Trials], at: usize) -> Row {
+    let pairs: Vec<(&Trials, &Decision)> =
+        all.iter().filter_map(|trials| Some((trials, trials.decisions.get(at)?))).collect();
+    let sum = |of: fn(&Decision) -> u64| pairs.iter().map(|(_, decision)| of(decision)).sum::<u64>();
+    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    let helpable = || pairs.iter().filter(|(trials, _)| trials.can_be_helped());
+    let of_all = |count: usize| count as f64 / pairs.len().max(1) as f64;
+    let gained = |(trials, decision): &(&Trials, &Decision)| {
+        trials.best().map(|best| decision.change / best.measured.min(-HELPS))
+    };
+    let signs =
+        pairs.iter().flat_map(|(_, decision)| &decision.outcomes).filter_map(|&(predicted, measured)| {
+            measured.filter(|measured| measured.abs() >= CHANGED as f32).map(|measured| (predicted, measured))
+        });
+    let (mut signed, mut right) = (0, 0);
+    for (predicted, measured) in signs {
+        signed += 1;
+        right += u64::from((predicted < 0.0) == (measured < 0.0));
+    }
+    let (consults, asked) = (sum(|d| d.consults), sum(|d| d.asked));
+    let steady = pairs.iter().filter(|(trials, _)| trials.kind == Kind::Steady);
+    Row {
+        advisor: pairs.first().map(|(_, decision)| decision.advisor.clone()).unwrap_or_default(),
+        change_median: median(helpable().map(|(_, decision)| decision.change).collect()),
+        gained_median: median(helpable().filter_map(gained).collect()),
+        change_worst: pairs.iter().map(|(_, decision)| decision.change).max_by(f64::total_cmp),
+        harmed: of_all(pairs.iter().filter(|(_, decision)| decision.change > HARM).count()),
+        consults_per_edge: share(consults, sum(|d| d.edges)),
+        consults_per_1000: consults as f64 * 1000.0 / sum(|d| d.minibatches).max(1) as f64,
+        consults_steady: steady.map(|(_, decision)| decision.consults).sum(),
+        directives: sum(|d| d.directives),
+        reverted: share(sum(|d| d.reverted), sum(|d| d.directives)),
+        valid: share(sum(|d| d.valid), asked),
+        agreed: share(sum(|d| d.agreed), sum(|d| d.repeated)),
+        latency_ms: (consults > 0)
+            .then(|| pairs.iter().map(|(_, d)| d.latency_ms).sum::<f64>() / consults as f64),
+        right: of_all(pairs.iter().filter(|(trials, d)| d.acted == trials.can_be_helped()).count()),
+        signs: share(right, signed),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}

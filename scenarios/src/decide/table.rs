@@ -1,0 +1,121 @@
+//! The decision table as text.
+
+use super::campaign::Decided;
+use super::draw::Kind;
+use super::judged::{HARM, HELPS, Trials};
+use crate::report::table::align;
+use std::fmt::Write;
+
+/// A row an advisor, then what could have helped, by kind.
+#[must_use]
+pub fn render(decided: &Decided) -> String {
+    let all = &decided.scenarios;
+    let mut text = format!(
+        "{} scenarios; in {} of them a single directive cuts the stall by {:.0} % or more\n\n",
+        all.len(),
+        all.iter().filter(|trials| trials.can_be_helped()).count(),
+        HELPS * 100.0
+    );
+    let head = [
+        "advisor",
+        "median",
+        "of best",
+        "worst",
+        "harmed",
+        "right",
+        "per edge",
+        "per 1000",
+        "steady",
+        "directives",
+        "reverted",
+        "signs",
+        "valid",
+        "agree",
+        "ms",
+    ];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in &decided.rows {
+        lines.push(vec![
+            row.advisor.clone(),
+            signed(row.change_median),
+            share(row.gained_median),
+            signed(row.change_worst),
+            share(Some(row.harmed)),
+            share(Some(row.right)),
+            row.consults_per_edge.map_or("-".to_owned(), |per| format!("{per:.2}")),
+            format!("{:.2}", row.consults_per_1000),
+            row.consults_steady.to_string(),
+            row.directives.to_string(),
+            share(row.reverted),
+            share(row.signs),
+            share(row.valid),
+            share(row.agreed),
+            row.latency_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
+        ]);
+    }
+    text.push_str(&align(&lines, &[0]));
+    let _ = writeln!(
+        text,
+        "\nmedian: change of the stall where a directive can help; of best: share of the best single directive's gain;\n\
+         worst and harmed (stall grown by more than {:.0} %): over all; right: acted at the first consult exactly where\n\
+         a directive can help; signs: judged directives whose wait share went where it was expected to; agree: the same\n\
+         answer with the options in another order\n",
+        HARM * 100.0
+    );
+    let evaluation = decided.evaluation;
+    let _ = writeln!(
+        text,
+        "evaluator: {} directives tried alone, {} of them changed the stall; sign right {}, always \"helps\" {}, always \"hurts\" {}\n",
+        evaluation.tried,
+        evaluation.changed,
+        share(Some(evaluation.right)),
+        share(Some(evaluation.always)),
+        share(Some(evaluation.never)),
+    );
+    text.push_str(&kinds(all));
+    text
+}
+
+/// A row a kind of change.
+fn kinds(all: &[Trials]) -> String {
+    let mut lines = vec![
+        ["change", "scenarios", "edge", "can help", "best median", "stall share", "best directives"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for kind in Kind::ALL {
+        let of: Vec<&Trials> = all.iter().filter(|trials| trials.kind == kind).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let edges =
+            of.iter().filter(|trials| trials.decisions.first().is_some_and(|d| d.consults > 0)).count();
+        let helped: Vec<&&Trials> = of.iter().filter(|trials| trials.can_be_helped()).collect();
+        let mut best: Vec<f64> = helped.iter().filter_map(|t| Some(t.best()?.measured)).collect();
+        best.sort_by(f64::total_cmp);
+        let mut levers: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+        for best in helped.iter().filter_map(|trials| trials.best()) {
+            *levers.entry(best.action.split(' ').next().unwrap_or_default()).or_default() += 1;
+        }
+        let levers: Vec<String> = levers.iter().map(|(lever, count)| format!("{lever} {count}")).collect();
+        let stall: f64 = of.iter().map(|trials| trials.never_s / trials.run_s.max(1e-9)).sum::<f64>();
+        lines.push(vec![
+            kind.name().to_owned(),
+            of.len().to_string(),
+            edges.to_string(),
+            helped.len().to_string(),
+            signed(best.get(best.len() / 2).copied()),
+            format!("{:.2}", stall / of.len() as f64),
+            levers.join(", "),
+        ]);
+    }
+    align(&lines, &[0, 6])
+}
+
+fn share(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{:.0} %", value * 100.0))
+}
+
+fn signed(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{:+.1} %", value * 100.0))
+}
