@@ -52,6 +52,7 @@ fn state(seed: u64) -> ClusterState {
         compute: NodeId(compute),
         bandwidth_use: 0.5,
         rate_share: if at == slow { 0.2 } else { 1.0 },
+        slowed: 0.0,
         latency_ms: None,
     };
     let pairs = [(2, 0), (3, 0), (2, 1), (3, 1)];

@@ -4,7 +4,7 @@ use crate::arm::Arm;
 use crate::scale::statistics::Statistics;
 use crate::sim::{TimedEvent, Variation};
 use crate::spec::{At, ReadError, Spec, parse};
-use rudder_topology::{Bytes, BytesPerSecond, Nanos};
+use rudder_topology::{Advisor, Bytes, BytesPerSecond, Nanos};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -29,6 +29,12 @@ pub struct Scenario {
     pub variation: Variation,
     /// What happens to a simulated cluster. Storage nodes have the first ids, then come compute nodes.
     pub events: Vec<TimedEvent>,
+    /// Fan-outs that come later, by the minibatch of each trainer from which on they count.
+    pub fanouts: Vec<(u64, Vec<u32>)>,
+    /// Further jobs of a simulated cluster.
+    pub joins: Vec<JoinPlan>,
+    /// Under whose advice a simulation plays `rudder` again.
+    pub advisors: Vec<Advisor>,
 }
 
 /// How links get their speed.
@@ -98,6 +104,18 @@ pub struct ClusterPlan {
     pub settle: Nanos,
 }
 
+/// A job that comes while the first one trains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JoinPlan {
+    pub at: Nanos,
+    pub trainers_per_node: u32,
+    pub window: u32,
+    pub seeds: u32,
+    pub fanout: Vec<u32>,
+    pub compute: Nanos,
+    pub minibatches: u32,
+}
+
 /// Where the dataset may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
@@ -131,7 +149,16 @@ pub enum Verify {
 }
 
 impl Scenario {
-    /// Trainers of the whole job.
+    /// Whether it says what only a simulation can play.
+    #[must_use]
+    pub fn is_for_simulation(&self) -> bool {
+        !self.events.is_empty()
+            || !self.fanouts.is_empty()
+            || !self.joins.is_empty()
+            || !self.advisors.is_empty()
+    }
+
+    /// Trainers of the first job.
     #[must_use]
     pub fn trainers(&self) -> u32 {
         self.cluster.compute_nodes * self.cluster.trainers_per_node
@@ -247,6 +274,8 @@ impl Compiler {
         }
         let repeats = self.whole("repeats", spec.repeats, 1, 100, 1, Some(3));
         let seed = self.whole("seed", spec.seed, 0, u32::MAX, 1, Some(1));
+        let trainer = self.trainer(spec);
+        let happens = self.events(spec, &cluster, &trainer);
         Scenario {
             file: file.to_owned(),
             name: spec.name.clone().map_or(stem, |name| name.value),
@@ -257,9 +286,12 @@ impl Compiler {
             mode,
             dataset: self.dataset(spec, file, storage_nodes),
             variation: self.variation(&spec.simulation),
-            events: self.events(spec, &cluster),
+            events: happens.events,
+            fanouts: happens.fanouts,
+            joins: happens.joins,
+            advisors: self.advisors(&spec.advisor),
             cluster,
-            trainer: self.trainer(spec),
+            trainer,
         }
     }
 
@@ -377,14 +409,7 @@ impl Compiler {
     fn trainer(&mut self, spec: &Spec) -> TrainerPlan {
         let trainer = &spec.trainer;
         let line = trainer.line;
-        let fanout = trainer.fanout.clone().unwrap_or(At { line, value: vec![10, 5] });
-        if fanout.value.is_empty()
-            || fanout.value.len() > 8
-            || fanout.value.iter().any(|f| !(1..=10_000).contains(f))
-        {
-            let reason = "1 to 8 hops of 1 to 10000 neighbours".to_owned();
-            self.error(fanout.line, ScenarioError::Value { key: "fanout", reason });
-        }
+        let fanout = self.fanout(&trainer.fanout.clone().unwrap_or(At { line, value: vec![10, 5] }));
         let compute: Nanos = self.parsed("compute", trainer.compute.as_ref()).unwrap_or_default();
         if trainer.compute.is_none() {
             self.error(line, ScenarioError::Missing { key: "compute", example: "\"60ms\"" });
@@ -403,7 +428,7 @@ impl Compiler {
         }
         TrainerPlan {
             seeds: self.whole("seeds", trainer.seeds, 1, 1_000_000, line, Some(32)),
-            fanout: fanout.value.into_iter().map(|f| u32::try_from(f).unwrap_or(1)).collect(),
+            fanout,
             window,
             compute,
             allreduce: self.parsed("allreduce", trainer.allreduce.as_ref()).unwrap_or_default(),
@@ -414,6 +439,17 @@ impl Compiler {
             command: command.map(|command| command.value).unwrap_or_default(),
             time_limit: self.parsed("time_limit", trainer.time_limit.as_ref()).unwrap_or(default_limit),
         }
+    }
+
+    fn fanout(&mut self, given: &At<Vec<i64>>) -> Vec<u32> {
+        if given.value.is_empty()
+            || given.value.len() > 8
+            || given.value.iter().any(|f| !(1..=10_000).contains(f))
+        {
+            let reason = "1 to 8 hops of 1 to 10000 neighbours".to_owned();
+            self.error(given.line, ScenarioError::Value { key: "fanout", reason });
+        }
+        given.value.iter().map(|&f| u32::try_from(f).unwrap_or(1)).collect()
     }
 
     fn whole(

@@ -16,7 +16,7 @@ mod judged;
 pub mod slow;
 pub mod table;
 
-pub use campaign::{DecideOptions, Decided, decide};
+pub use campaign::{DecideError, DecideOptions, Decided, Played, decide, trials};
 pub use draw::{Drawn, Kind, draw};
 pub use judged::{Decision, Row, Trials};
 

@@ -12,6 +12,7 @@ pub(crate) mod svg;
 pub mod table;
 
 use crate::arm::Arm;
+use crate::decide::Decided;
 use crate::record::Run;
 use serde::Serialize;
 use statistics::{Spread, median, median_of, spread};
@@ -27,6 +28,9 @@ pub struct Report {
     pub bound: Option<Reference>,
     pub oracle: Option<Reference>,
     pub circumstances: Circumstances,
+    /// What advice is worth, of a simulated scenario that names advisors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<Decided>,
 }
 
 /// One arm.
@@ -138,7 +142,7 @@ pub fn summarise(
         .filter(|(_, runs)| !runs.is_empty())
         .map(|(arm, runs)| arm_report(arm, &runs, &demand_arm, bound.as_ref()))
         .collect();
-    Report { scenario: names.0, dataset: names.1, arms, bound, oracle, circumstances }
+    Report { scenario: names.0, dataset: names.1, arms, bound, oracle, circumstances, decisions: None }
 }
 
 /// The bound of runs without data.

@@ -83,7 +83,7 @@ pub enum RunError {
     #[error("stopped on request; everything was cleaned up")]
     Stopped,
     #[error(
-        "the scenario has [[event]]s, which happen in simulation only: give --mode sim, or leave them out of a run in mode {mode}"
+        "the scenario has [[event]]s or an [advisor], which are for simulation only: give --mode sim, or leave them out of a run in mode {mode}"
     )]
     Events { mode: &'static str },
     #[error(transparent)]
@@ -111,7 +111,7 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Report, RunError> {
     let mode = options.mode.unwrap_or(scenario.mode);
-    if mode != Mode::Sim && !scenario.events.is_empty() {
+    if mode != Mode::Sim && scenario.is_for_simulation() {
         return Err(RunError::Events { mode: mode.name() });
     }
     let dataset = dataset::prepare(scenario, &options.work, importer)?;

@@ -49,6 +49,21 @@
 //! at = "3s"
 //! link = "s0-c1"                        # both directions between two nodes, or: node = "s1"
 //! bandwidth = "10Mbit/s"                # from now on; of a node: of its interface. Or: down = true, up = true
+//!
+//! [[event]]                             # from this minibatch of every trainer on, the sampler asks for others
+//! minibatch = 200
+//! fanout = [20, 15]
+//!
+//! [[event]]                             # another job comes to the same nodes, to train on the same dataset
+//! at = "20s"
+//! join = true
+//! window = 0                            # this, trainers_per_node, seeds, fanout, compute and minibatches are as the
+//!                                       # first job's where they are left out; it has no all-reduce
+//!
+//! [advisor]                             # simulated only: `rudder` under each of these, and what advice is worth
+//! backends = ["rules", "random"]        # beside never
+//! url = "http://127.0.0.1:8000/v1"      # of a back end that is served
+//! model = "small"
 //! ```
 
 mod read;
@@ -75,6 +90,7 @@ pub struct Spec {
     pub cluster: ClusterSpec,
     pub trainer: TrainerSpec,
     pub simulation: SimulationSpec,
+    pub advisor: AdvisorSpec,
     pub events: Vec<EventSpec>,
 }
 
@@ -128,6 +144,14 @@ pub struct SimulationSpec {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdvisorSpec {
+    pub line: usize,
+    pub backends: Option<At<Vec<String>>>,
+    pub url: Option<At<String>>,
+    pub model: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventSpec {
     pub line: usize,
     pub at: Option<At<String>>,
@@ -136,4 +160,12 @@ pub struct EventSpec {
     pub bandwidth: Option<At<String>>,
     pub down: Option<At<bool>>,
     pub up: Option<At<bool>>,
+    pub minibatch: Option<At<i64>>,
+    pub join: Option<At<bool>>,
+    pub trainers_per_node: Option<At<i64>>,
+    pub window: Option<At<i64>>,
+    pub seeds: Option<At<i64>>,
+    pub fanout: Option<At<Vec<i64>>>,
+    pub compute: Option<At<String>>,
+    pub minibatches: Option<At<i64>>,
 }

@@ -34,24 +34,32 @@ impl Workload {
             fanout: scenario.trainer.fanout.clone(),
             minibatches: u64::from(scenario.trainer.minibatches),
         };
-        Workload::sample_world(&world, dataset)
+        let mut minibatches = sample(&world, dataset);
+        for (from, fanout) in &scenario.fanouts {
+            let later = sample(&WorldTrace { fanout: fanout.clone(), ..world.clone() }, dataset);
+            for (all, later) in minibatches.iter_mut().zip(later) {
+                let from = usize::try_from(*from).unwrap_or(usize::MAX).min(all.len());
+                all.splice(from.., later.into_iter().skip(from));
+            }
+        }
+        for (job, join) in (1..).zip(&scenario.joins) {
+            let world = WorldTrace {
+                // Another job trains on other seeds.
+                seed: scenario.seed + (job << 32),
+                trainers: scenario.cluster.compute_nodes * join.trainers_per_node,
+                seeds: join.seeds,
+                fanout: join.fanout.clone(),
+                minibatches: u64::from(join.minibatches),
+            };
+            minibatches.extend(sample(&world, dataset));
+        }
+        Workload::new(minibatches, dataset.book())
     }
 
     /// Samples what all trainers of a job will ask for, on at most two threads.
     #[must_use]
     pub fn sample_world(world: &WorldTrace, dataset: &Dataset) -> Workload {
-        let ranks: Vec<TrainerRank> = (0..world.trainers).map(TrainerRank).collect();
-        let half = ranks.len().div_ceil(2).max(1);
-        let minibatches: Vec<Vec<_>> = std::thread::scope(|scope| {
-            let sample = |ranks: Vec<TrainerRank>| {
-                scope.spawn(move || {
-                    ranks.into_iter().map(|rank| trainer(world, dataset, rank)).collect::<Vec<_>>()
-                })
-            };
-            let threads: Vec<_> = ranks.chunks(half).map(|ranks| sample(ranks.to_vec())).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-        });
-        Workload::new(minibatches, dataset.book())
+        Workload::new(sample(world, dataset), dataset.book())
     }
 
     /// The most slots that one minibatch needs.
@@ -130,6 +138,20 @@ impl WorldTrace {
         let train_ids = dataset.split(Split::Train).map(<[VertexId]>::to_vec).unwrap_or_default();
         Some(Trace::new(spec, dataset.first_csc()?, train_ids))
     }
+}
+
+fn sample(world: &WorldTrace, dataset: &Dataset) -> Vec<Vec<Tables>> {
+    let ranks: Vec<TrainerRank> = (0..world.trainers).map(TrainerRank).collect();
+    let half = ranks.len().div_ceil(2).max(1);
+    std::thread::scope(|scope| {
+        let sample = |ranks: Vec<TrainerRank>| {
+            scope.spawn(move || {
+                ranks.into_iter().map(|rank| trainer(world, dataset, rank)).collect::<Vec<_>>()
+            })
+        };
+        let threads: Vec<_> = ranks.chunks(half).map(|ranks| sample(ranks.to_vec())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
 }
 
 fn trainer(world: &WorldTrace, dataset: &Dataset, rank: TrainerRank) -> Vec<Tables> {

@@ -47,6 +47,7 @@ pub fn state() -> ClusterState {
         compute: NodeId(0),
         bandwidth_use: 0.6,
         rate_share,
+        slowed: 0.0,
         latency_ms: None,
     };
     ClusterState {

@@ -39,7 +39,9 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
             let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
             let others = compute.jobs.iter().filter(|of| of.job != job).map(|of| of.wait_share);
             let most = others.fold(0.0, f32::max);
-            -(most - own.wait_share) * given_up * CAUTION
+            // What is not fetched ahead is waited for.
+            let lost = compute.hit_rate * compute.prefetch_share * 0.1;
+            given_up * (lost - (most - own.wait_share) * CAUTION)
         }
         Change::WarmGroup(group) => {
             let wanted: u64 = compute.wants.iter().map(|&(_, rows)| rows).sum();
@@ -55,6 +57,12 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
 fn busiest(compute: &ComputeState, state: &ClusterState) -> f32 {
     let own = state.links.iter().filter(|link| link.compute == compute.node);
     own.map(|link| link.bandwidth_use).fold(0.0, f32::max)
+}
+
+/// Of the node's links, the one that slowed down most.
+fn slowest(compute: &ComputeState, state: &ClusterState) -> f32 {
+    let own = state.links.iter().filter(|link| link.compute == compute.node);
+    own.map(|link| link.slowed).fold(0.0, f32::max)
 }
 
 fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &ClusterState) -> f32 {
@@ -77,7 +85,7 @@ fn reroute(
     let all: f32 = own.map(|of| of.bandwidth_use).sum();
     let part = link.bandwidth_use / all.max(0.01);
     let overload = (node.load - FULL).max(0.0) / (1.0 - FULL);
-    let slow = (1.0 - link.rate_share).max(overload * 0.5);
+    let slow = (1.0 - link.rate_share).max(link.slowed).max(overload * 0.5);
     let moved = given_up.min(slow) * node.replicated;
     let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
     part * (compute.wait_share * -moved * CAUTION + lost * 0.1)
@@ -100,16 +108,18 @@ fn give_way(
     -(most - compute.wait_share).max(0.0) * given_up * CAUTION
 }
 
-/// Fewer prefetches give what a trainer waits for room on full links, and lose what they would have hidden.
+/// Fewer prefetches give what a trainer waits for, and gradients, room on slow and full links, and lose what they would
+/// have hidden. A quarter of the permits still fills a link whose latency is short.
 fn posture_change(compute: &ComputeState, posture: Posture, given_up: f32, state: &ClusterState) -> f32 {
-    if posture == Posture::Normal {
-        return 0.0;
-    }
+    let lost = match posture {
+        Posture::Normal => return 0.0,
+        Posture::DemandFirst => NUISANCE,
+        Posture::DemandOnly => compute.hit_rate * compute.prefetch_share * 0.2,
+    };
     let full = ((busiest(compute, state) - IDLE) / (FULL - IDLE)).clamp(0.0, 1.0);
-    let missed = 1.0 - compute.hit_rate;
-    let gain = compute.wait_share * full * missed * compute.prefetch_share * CAUTION;
-    let loss = compute.hit_rate * compute.prefetch_share * 0.2;
-    given_up * (loss - gain)
+    let crowded = full.max(slowest(compute, state));
+    let gain = (compute.wait_share * 0.2 + 0.05) * crowded * compute.prefetch_share;
+    given_up * (lost - gain * CAUTION)
 }
 
 fn warm(compute: &ComputeState, part_of_wants: f32, state: &ClusterState) -> f32 {

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 const FULL: f32 = 0.75;
 /// Weight of a new distribution in the usual one.
 const USUAL_WEIGHT: f32 = 0.05;
+/// What is left of the fastest rate after each sample: what was half a day ago is no measure.
+const FADES: f32 = 0.999;
 /// Weight of a new rate of a full link.
 const RATE_WEIGHT: f32 = 0.5;
 
@@ -20,6 +22,8 @@ struct Known {
     sample: ComputeSample,
     state: ComputeState,
     links: Vec<LinkState>,
+    /// The fastest that rows came from each storage node; it fades.
+    fastest: BTreeMap<NodeId, f32>,
     usual: BTreeMap<Group, f32>,
 }
 
@@ -70,9 +74,9 @@ impl Observed {
         let known = self.nodes.remove(&node);
         let passed_ns = known.as_ref().map_or(0, |known| at_ns.saturating_sub(known.at_ns));
         let grew = known.as_ref().is_some_and(|known| grew(&known.sample, &sample));
-        let (mut state, mut links, mut usual) = known.as_ref().map_or_else(
-            || (unknown(node), vec![], BTreeMap::new()),
-            |known| (known.state.clone(), known.links.clone(), known.usual.clone()),
+        let (mut state, mut links, mut fastest, mut usual) = known.as_ref().map_or_else(
+            || (unknown(node), vec![], BTreeMap::new(), BTreeMap::new()),
+            |known| (known.state.clone(), known.links.clone(), known.fastest.clone(), known.usual.clone()),
         );
         if let Some(before) = known.as_ref().filter(|_| grew && passed_ns > 0) {
             self.totals.add(&before.sample, &sample);
@@ -81,11 +85,13 @@ impl Observed {
             let rate = |link: &LinkSample| self.rates.get(&(link.storage, node)).copied();
             let measured = sample.links.iter().filter_map(|link| {
                 let former = links.iter().find(|former| former.storage == link.storage);
-                Some(link_state(node, link, &before.sample, former, rate(link)?, passed_ns))
+                let slowed = slowed(fastest.entry(link.storage).or_default(), link);
+                let state = link_state(node, link, &before.sample, former, rate(link)?, passed_ns);
+                Some(LinkState { slowed, ..state })
             });
             links = measured.collect();
         }
-        self.nodes.insert(node, Known { at_ns, sample, state, links, usual });
+        self.nodes.insert(node, Known { at_ns, sample, state, links, fastest, usual });
     }
 
     /// Takes in a sample unless it was taken already.
@@ -221,7 +227,24 @@ fn link_state(
     };
     let rate_share = rate_share.clamp(0.01, 1.0);
     let bandwidth_use = if full { 1.0 } else { (carried / rate_share).min(1.0) };
-    LinkState { storage: link.storage, compute: node, bandwidth_use, rate_share, latency_ms: None }
+    LinkState {
+        storage: link.storage,
+        compute: node,
+        bandwidth_use,
+        rate_share,
+        slowed: 0.0,
+        latency_ms: None,
+    }
+}
+
+/// How much slower rows come than they once did.
+fn slowed(fastest: &mut f32, link: &LinkSample) -> f32 {
+    let rate = link.rate_bytes_s as f32;
+    if rate <= 0.0 {
+        return 0.0;
+    }
+    *fastest = rate.max(*fastest * FADES);
+    1.0 - rate / *fastest
 }
 
 /// How far the groups that are wanted have moved from what is usual, which follows slowly.
@@ -284,7 +307,13 @@ mod tests {
     fn sample(n: u64, bytes: u64, permits_used: f32) -> ComputeSample {
         ComputeSample {
             jobs: vec![JobSample { job: JobId(1), trainers: 2, wait_ns: n * SECOND, ahead: 3 }],
-            links: vec![LinkSample { storage: NodeId(1), up: true, arrived_bytes: n * bytes, permits_used }],
+            links: vec![LinkSample {
+                storage: NodeId(1),
+                up: true,
+                arrived_bytes: n * bytes,
+                rate_bytes_s: 0,
+                permits_used,
+            }],
             rows_wanted: n * 100,
             rows_resident: n * 50,
             bytes_demand: n * 10,

@@ -28,6 +28,8 @@ pub struct LinkSample {
     pub up: bool,
     /// Payload bytes that arrived since the node's start.
     pub arrived_bytes: u64,
+    /// Bytes per second that rows came with lately while any were under way; 0 where that is not known.
+    pub rate_bytes_s: u64,
     /// Of its permits, those that are out.
     pub permits_used: f32,
 }
@@ -71,6 +73,8 @@ impl ComputeSample {
             match self.links.iter_mut().find(|known| known.storage == link.storage) {
                 Some(known) => {
                     known.arrived_bytes += link.arrived_bytes;
+                    // Datasets share the link: who has most of it shows what it carries.
+                    known.rate_bytes_s = known.rate_bytes_s.max(link.rate_bytes_s);
                     known.permits_used = known.permits_used.max(link.permits_used);
                     known.up &= link.up;
                 }

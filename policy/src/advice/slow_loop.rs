@@ -119,6 +119,11 @@ impl SlowLoop {
             self.recent.pop_front();
         }
         let edges = self.trigger.observe(state);
+        if !edges.is_empty() && self.trial.is_none() && self.asked_ns.is_none() {
+            // What was before the change is not what a directive is compared with.
+            self.recent.clear();
+            self.recent.push_back(wait);
+        }
         self.counts.edges += edges.len() as u64;
         self.coalescer.add(edges, state);
         if self.asked_ns.is_some_and(|at| state.at_ns >= at.saturating_add(self.config.lost_after_ns)) {

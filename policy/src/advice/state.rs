@@ -117,6 +117,9 @@ pub struct LinkState {
     /// What the link was seen to carry when it was full, as a fraction of what the topology states. 1 where it was
     /// never full.
     pub rate_share: f32,
+    /// How much slower rows come over it, while any are under way, than they once did: 0 as fast, 1 not at all.
+    #[serde(default)]
+    pub slowed: f32,
     pub latency_ms: Option<f32>,
 }
 

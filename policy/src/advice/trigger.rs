@@ -21,6 +21,8 @@ pub enum Signal {
     Drift(NodeId),
     /// Bandwidth use of a link.
     Link { storage: NodeId, compute: NodeId },
+    /// Of a link: [`super::state::LinkState::slowed`].
+    Slowed { storage: NodeId, compute: NodeId },
     /// Busiest storage node over the mean, less one.
     Imbalance,
 }
@@ -53,6 +55,7 @@ pub struct TriggerConfig {
     pub miss: Threshold,
     pub drift: Threshold,
     pub link: Threshold,
+    pub slowed: Threshold,
     pub imbalance: Threshold,
     /// Values before anything may trigger: the cache is cold and everything looks bad.
     pub warm_up_values: u32,
@@ -75,6 +78,7 @@ impl Default for TriggerConfig {
             miss: threshold(0.30, 0.15, 0.20),
             drift: threshold(0.30, 0.15, 0.20),
             link: threshold(0.90, 0.70, 0.20),
+            slowed: threshold(0.50, 0.35, 0.25),
             imbalance: threshold(0.60, 0.30, 0.30),
             warm_up_values: 5,
             usual_weight: 0.05,
@@ -93,6 +97,7 @@ impl TriggerConfig {
             Signal::Miss(_) => self.miss,
             Signal::Drift(_) => self.drift,
             Signal::Link { .. } => self.link,
+            Signal::Slowed { .. } => self.slowed,
             Signal::Imbalance => self.imbalance,
         }
     }
@@ -209,8 +214,9 @@ fn signals(state: &ClusterState) -> Vec<(Signal, f32)> {
         signals.push((Signal::Drift(compute.node), compute.drift));
     }
     for link in &state.links {
-        let signal = Signal::Link { storage: link.storage, compute: link.compute };
-        signals.push((signal, link.bandwidth_use));
+        let (storage, compute) = (link.storage, link.compute);
+        signals.push((Signal::Link { storage, compute }, link.bandwidth_use));
+        signals.push((Signal::Slowed { storage, compute }, link.slowed));
     }
     // An imbalance of nodes that have nothing to do matters to nobody.
     let busy = state.storage.iter().any(|storage| storage.load >= 0.5);

@@ -25,6 +25,7 @@ impl Engine {
             storage,
             up: link.up.is_some(),
             arrived_bytes: link.arrived_bytes,
+            rate_bytes_s: link.rate.last_bytes_per_s().map_or(0, |rate| rate as u64),
             permits_used: link.in_flight_bytes as f32 / link.window.in_flight_max.max(1) as f32,
         });
         let entries = || window.trainers().flat_map(|t| window.queue(t)).filter_map(|id| window.entry(id));

@@ -1,9 +1,17 @@
 //! What only a simulation can be told: how compute times vary, what happens to the cluster, statistics for a dataset.
 
-use super::{ClusterPlan, Compiler, DatasetSource, ScenarioError};
+use super::{ClusterPlan, Compiler, DatasetSource, JoinPlan, ScenarioError, TrainerPlan};
 use crate::sim::{Change, TimedEvent, Variation};
-use crate::spec::{At, DatasetSpec, EventSpec, SimulationSpec, Spec};
-use rudder_topology::NodeId;
+use crate::spec::{AdvisorSpec, At, DatasetSpec, EventSpec, SimulationSpec, Spec};
+use rudder_topology::{Advisor, AdvisorBackend, NodeId};
+
+/// What happens to a simulated cluster.
+#[derive(Default)]
+pub(super) struct Happens {
+    pub events: Vec<TimedEvent>,
+    pub fanouts: Vec<(u64, Vec<u32>)>,
+    pub joins: Vec<JoinPlan>,
+}
 
 impl Compiler {
     pub(super) fn variation(&mut self, spec: &SimulationSpec) -> Variation {
@@ -40,11 +48,99 @@ impl Compiler {
         }
     }
 
-    pub(super) fn events(&mut self, spec: &Spec, cluster: &ClusterPlan) -> Vec<TimedEvent> {
-        let mut events: Vec<TimedEvent> =
-            spec.events.iter().filter_map(|event| self.event(event, cluster)).collect();
-        events.sort_by_key(|event| event.at);
-        events
+    pub(super) fn events(&mut self, spec: &Spec, cluster: &ClusterPlan, first: &TrainerPlan) -> Happens {
+        let mut happens = Happens::default();
+        for event in &spec.events {
+            if event.join.is_some_and(|join| join.value) {
+                happens.joins.extend(self.join(event, cluster, first));
+            } else if event.minibatch.is_some() || event.fanout.is_some() {
+                happens.fanouts.extend(self.later_fanout(event, first));
+            } else {
+                happens.events.extend(self.event(event, cluster));
+            }
+        }
+        happens.events.sort_by_key(|event| event.at);
+        happens.fanouts.sort();
+        happens.joins.sort_by_key(|join| join.at);
+        happens
+    }
+
+    fn join(&mut self, event: &EventSpec, cluster: &ClusterPlan, first: &TrainerPlan) -> Option<JoinPlan> {
+        let line = event.line;
+        if event.at.is_none() {
+            self.error(line, ScenarioError::Missing { key: "at", example: "\"20s\"" });
+        }
+        let elsewhere = event.link.is_some() || event.node.is_some() || event.bandwidth.is_some();
+        if elsewhere || event.minibatch.is_some() || event.down.is_some() || event.up.is_some() {
+            let reason = "a job that joins says nothing of links, nodes and the first job's minibatches";
+            self.error(line, ScenarioError::Value { key: "event", reason: reason.to_owned() });
+        }
+        let trainers = Some(cluster.trainers_per_node);
+        let fanout = event.fanout.as_ref().map(|fanout| self.fanout(fanout));
+        let plan = JoinPlan {
+            at: self.parsed("at", event.at.as_ref())?,
+            trainers_per_node: self.whole(
+                "trainers_per_node",
+                event.trainers_per_node,
+                1,
+                64,
+                line,
+                trainers,
+            ),
+            window: self.whole("window", event.window, 0, 10_000, line, Some(first.window)),
+            seeds: self.whole("seeds", event.seeds, 1, 1_000_000, line, Some(first.seeds)),
+            fanout: fanout.unwrap_or_else(|| first.fanout.clone()),
+            compute: self.parsed("compute", event.compute.as_ref()).unwrap_or(first.compute),
+            minibatches: self.whole(
+                "minibatches",
+                event.minibatches,
+                1,
+                10_000_000,
+                line,
+                Some(first.minibatches),
+            ),
+        };
+        Some(plan)
+    }
+
+    fn later_fanout(&mut self, event: &EventSpec, first: &TrainerPlan) -> Option<(u64, Vec<u32>)> {
+        let (Some(_), Some(fanout)) = (event.minibatch, &event.fanout) else {
+            let reason = "a change of the sampler names the minibatch and the fanout".to_owned();
+            self.error(event.line, ScenarioError::Value { key: "event", reason });
+            return None;
+        };
+        if event.at.is_some() || event.link.is_some() || event.node.is_some() {
+            let reason =
+                "a change of the sampler comes with a minibatch, not at a time or on a link".to_owned();
+            self.error(event.line, ScenarioError::Value { key: "event", reason });
+        }
+        let minibatch =
+            self.whole("minibatch", event.minibatch, 1, first.minibatches.max(1), event.line, None);
+        Some((u64::from(minibatch), self.fanout(fanout)))
+    }
+
+    pub(super) fn advisors(&mut self, spec: &AdvisorSpec) -> Vec<Advisor> {
+        let (url, model) = (spec.url.clone().map(|url| url.value), spec.model.clone().map(|m| m.value));
+        let mut advisors = Vec::new();
+        for name in spec.backends.iter().flat_map(|backends| &backends.value) {
+            match AdvisorBackend::named(name) {
+                Some(AdvisorBackend::Never) => {}
+                Some(backend) => {
+                    advisors.push(Advisor {
+                        backend,
+                        url: url.clone(),
+                        model: model.clone(),
+                        ..Advisor::default()
+                    });
+                }
+                None => {
+                    let known: Vec<&str> = AdvisorBackend::ALL.iter().map(|backend| backend.name()).collect();
+                    let reason = format!("no advisor is called `{name}`; they are {}", known.join(", "));
+                    self.error(spec.line, ScenarioError::Value { key: "backends", reason });
+                }
+            }
+        }
+        advisors
     }
 
     fn event(&mut self, event: &EventSpec, cluster: &ClusterPlan) -> Option<TimedEvent> {

@@ -134,6 +134,25 @@ fn events_and_variation_are_for_simulations() {
 }
 
 #[test]
+fn samplers_change_jobs_join_and_advisors_are_asked() {
+    let text = format!(
+        "{SMALL}\n[[event]]\nminibatch = 20\nfanout = [20, 15]\n[[event]]\nat = \"2s\"\njoin = true\nwindow = 0\n\
+         [advisor]\nbackends = [\"never\", \"rules\", \"random\"]\n"
+    );
+    let scenario = compile(&text, Path::new("x.toml")).unwrap();
+    assert_eq!(scenario.fanouts, [(20, vec![20, 15])]);
+    let join = &scenario.joins[0];
+    assert_eq!((join.at, join.window, join.minibatches), (Nanos::from_secs(2), 0, 50));
+    assert_eq!((join.seeds, &join.fanout), (scenario.trainer.seeds, &scenario.trainer.fanout));
+    let names: Vec<&str> = scenario.advisors.iter().map(|advisor| advisor.backend.name()).collect();
+    assert_eq!(names, ["rules", "random"]);
+    assert!(scenario.is_for_simulation());
+    assert!(!compile(SMALL, Path::new("x.toml")).unwrap().is_for_simulation());
+    let unknown = errors(&format!("{SMALL}\n[advisor]\nbackends = [\"oracle\"]\n"));
+    assert!(unknown[0].contains("no advisor is called `oracle`"), "{unknown:?}");
+}
+
+#[test]
 fn events_that_cannot_be_are_refused() {
     for event in [
         "node = \"s1\"\ndown = true",
@@ -146,6 +165,13 @@ fn events_that_cannot_be_are_refused() {
         "at = \"1s\"\nnode = \"s0\"\nlink = \"s0-c0\"\nbandwidth = \"1Mbit/s\"",
         "at = \"1s\"\nnode = \"s0\"\nup = true\ndown = true",
         "at = 1",
+        "join = true",
+        "at = \"1s\"\njoin = true\nnode = \"s0\"",
+        "at = \"1s\"\njoin = true\nfanout = []",
+        "fanout = [5]",
+        "minibatch = 5",
+        "minibatch = 51\nfanout = [5]",
+        "at = \"1s\"\nminibatch = 5\nfanout = [5]",
     ] {
         let errors = errors(&format!("{SMALL}[[event]]\n{event}\n"));
         assert!(

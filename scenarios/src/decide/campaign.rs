@@ -1,17 +1,17 @@
 //! Every advisor in every scenario.
 
-use super::draw::{Drawn, Kind, draw, draw_kind};
+use super::draw::{Kind, draw, draw_kind};
 use super::exhaustive::{state_at, tried};
-use super::judged::{Decision, Evaluation, Row, Trials, TriedAction, evaluation, rows};
+use super::judged::{Decision, Evaluation, Row, STALLED, Trials, TriedAction, evaluation, rows};
 use super::slow::Slow;
 use crate::arm::Arm;
 use crate::parallel::in_parallel;
 use crate::record::Run;
-use crate::sim::{SimError, run, run_steered};
+use crate::sim::{Rows, SimError, SimSpec, run, run_steered};
 use crate::stop::Stop;
 use rudder_advisor::blocking::AskerError;
 use rudder_policy::advice::slow_loop::SlowConfig;
-use rudder_topology::{Advisor, AdvisorBackend};
+use rudder_topology::{Advisor, AdvisorBackend, Nanos};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -33,6 +33,25 @@ pub struct Decided {
     pub rows: Vec<Row>,
     pub evaluation: Evaluation,
     pub scenarios: Vec<Trials>,
+}
+
+impl Decided {
+    /// Sums up.
+    #[must_use]
+    pub fn of(scenarios: Vec<Trials>) -> Decided {
+        Decided { rows: rows(&scenarios), evaluation: evaluation(&scenarios), scenarios }
+    }
+}
+
+/// A scenario that is played under every advisor.
+#[derive(Clone, Copy)]
+pub struct Played<'a> {
+    pub seed: u64,
+    pub kind: Option<Kind>,
+    /// When it changes, for the first time.
+    pub change: Nanos,
+    pub spec: &'a SimSpec,
+    pub rows: &'a dyn Rows,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +76,14 @@ pub fn decide(
             return Err(DecideError::Stopped);
         }
         let drawn = options.kind.map_or_else(|| draw(seed), |kind| draw_kind(seed, kind));
-        let trials = trials(&drawn, options);
+        let (kind, change) = (Some(drawn.kind), drawn.change);
+        let played = Played { seed, kind, change, spec: &drawn.spec, rows: &drawn.rows };
+        let trials = trials(&played, &options.advisors, options.is_exhaustive, stop);
         on_scenario();
         trials
     };
     let scenarios = in_parallel(&seeds, one).into_iter().collect::<Result<Vec<Trials>, _>>()?;
-    Ok(Decided { rows: rows(&scenarios), evaluation: evaluation(&scenarios), scenarios })
+    Ok(Decided::of(scenarios))
 }
 
 /// What all trainers' steps took, summed, in seconds.
@@ -70,61 +91,87 @@ fn steps_s(run: &Run) -> f64 {
     run.trainers.iter().flat_map(|trainer| &trainer.steps).map(|step| step.step_ns as f64 / 1e9).sum()
 }
 
-fn trials(drawn: &Drawn, options: &DecideOptions) -> Result<Trials, DecideError> {
-    let seed = drawn.seed;
+/// Plays one scenario under `never` and these advisors, and tries every single directive where that is asked for.
+pub fn trials(
+    played: &Played<'_>,
+    advisors: &[Advisor],
+    is_exhaustive: bool,
+    stop: &Stop,
+) -> Result<Trials, DecideError> {
+    let seed = played.seed;
     let failed = |source| DecideError::Simulation { seed, source };
-    let bound = steps_s(&run(&drawn.spec, None, &drawn.rows).map_err(failed)?);
+    let bound = steps_s(&run(played.spec, None, played.rows).map_err(failed)?);
     let stall = |run: &Run| steps_s(run) - bound;
     let never = Advisor { backend: AdvisorBackend::Never, ..Advisor::default() };
     let mut decisions: Vec<Decision> = Vec::new();
     let mut first = None;
     let mut run_s = 0.0;
-    for advisor in std::iter::once(&never).chain(&options.advisors) {
+    for advisor in std::iter::once(&never).chain(advisors) {
+        if stop.is_raised() {
+            return Err(DecideError::Stopped);
+        }
         let fail = |source| DecideError::Asker { advisor: advisor.backend.name(), source };
-        let mut slow = Slow::new(&drawn.spec, advisor, SlowConfig::default()).map_err(fail)?;
+        let mut slow = Slow::new(played.spec, advisor, SlowConfig::default()).map_err(fail)?;
         let run =
-            run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut slow).map_err(failed)?;
+            run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut slow).map_err(failed)?;
         if decisions.is_empty() {
             first = slow.first.as_ref().map(|(state, _)| state.clone());
             let ends = run.trainers.iter().filter_map(|trainer| trainer.steps.last());
             run_s = ends.map(|step| step.at_ns).max().unwrap_or(0) as f64 / 1e9;
         }
         let never_s = decisions.first().map_or_else(|| stall(&run), |never| never.stall_s);
-        decisions.push(decision(advisor, &slow, &run, stall(&run), never_s));
+        decisions.push(decision(advisor, &slow, &run, (stall(&run), never_s, bound)));
     }
     let never_s = decisions[0].stall_s;
-    let mut trials =
-        Trials { seed, kind: drawn.kind, run_s, never_s, tried_at_s: 0.0, tried: vec![], decisions };
-    if options.is_exhaustive {
-        let later_ns = drawn.change.0 + 2 * rudder_messages::REPORT_PERIOD.0;
+    let mut trials = Trials {
+        seed,
+        kind: played.kind,
+        run_s,
+        bound_s: bound,
+        never_s,
+        tried_at_s: 0.0,
+        tried: vec![],
+        state: None,
+        decisions,
+    };
+    if is_exhaustive {
+        let later_ns = played.change.0 + 2 * rudder_messages::REPORT_PERIOD.0;
         let state = match first {
             Some(state) => Some(state),
-            None => state_at(drawn, later_ns).map_err(failed)?,
+            None => state_at(played, later_ns).map_err(failed)?,
         };
         if let Some(state) = state {
-            let labels = super::slow::labels(&drawn.spec);
+            let labels = super::slow::labels(played.spec);
             trials.tried_at_s = state.at_ns as f64 / 1e9;
-            let tried = tried(drawn, &state, stall, never_s).map_err(failed)?;
+            let tried =
+                tried(played, &state, stall, (never_s, never_s.max(STALLED * bound))).map_err(failed)?;
             trials.tried = tried
                 .into_iter()
                 .map(|tried| TriedAction {
                     action: tried.action.describe(&labels),
+                    changes: tried.changes,
                     predicted: tried.predicted,
                     measured: tried.measured,
                 })
                 .collect();
+            trials.state = Some(state);
         }
     }
     Ok(trials)
 }
 
-fn decision(advisor: &Advisor, slow: &Slow, run: &Run, stall_s: f64, never_s: f64) -> Decision {
+fn decision(
+    advisor: &Advisor,
+    slow: &Slow,
+    run: &Run,
+    (stall_s, never_s, bound_s): (f64, f64, f64),
+) -> Decision {
     let counts = slow.counts();
     let consults = &slow.consults;
     Decision {
         advisor: advisor.backend.name().to_owned(),
         stall_s,
-        change: (stall_s - never_s) / never_s.max(1e-9),
+        change: (stall_s - never_s) / never_s.max(STALLED * bound_s),
         minibatches: run.minibatches(),
         edges: counts.edges,
         consults: counts.consults,

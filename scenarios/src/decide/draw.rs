@@ -8,12 +8,12 @@
 //! | copies of each part (a part a storage node) | 2 in two of three, else 1 |
 //! | rows, bytes a row, rows a block | 2,000 to 5,000; 2 or 4 KiB; 1 |
 //! | a minibatch | 25 to 60 distinct rows, popularity a power law of exponent 1.5 to 3 within a part |
-//! | cache | 10 to 50 % of the rows |
-//! | compute | 120 to 250 ms, jitter 0.05 to 0.2 |
-//! | links | what a trainer's node would use without a cache, over 0.4 to 1.1; latency 0.1 to 1 ms |
+//! | cache | 10 to 40 % of the rows |
+//! | compute | 150 to 300 ms, jitter 0.05 to 0.2 |
+//! | links | what a trainer's node would use without a cache, over 0.6 to 1.2; latency 0.1 to 1 ms |
 //! | window | 2, 4, 8 or 16 minibatches |
-//! | all-reduce | 64 to 256 KiB in seven of ten, else trainers are on their own |
-//! | length | 120 s of computing; the change comes after 30 to 45 s of time and stays |
+//! | all-reduce | what a link carries in 3 to 12 % of the compute time in seven of ten, else trainers are on their own |
+//! | length | 100 s of computing; the change comes after 25 to 35 s of time and stays |
 //! | the change | one of [`Kind`], each as likely |
 //!
 //! A degraded link or interface keeps 5 to 40 % of its rate. A changed fan-out asks for 1.5 to 3 times the rows, of a
@@ -121,7 +121,7 @@ impl Draws {
 }
 
 /// Seconds of computing.
-const LENGTH_S: f64 = 120.0;
+const LENGTH_S: f64 = 100.0;
 
 /// How a job's minibatches are made.
 #[derive(Clone, Copy, Debug)]
@@ -149,10 +149,10 @@ pub fn draw_kind(seed: u64, kind: Kind) -> Drawn {
     let dim = draws.one_of(&[512_u32, 1024]);
     let first = Popularity { rows: draws.within(25.0, 60.0), exponent: draws.within(1.5, 3.0) };
     let row_bytes = u64::from(dim) * 4;
-    let cache = Bytes((draws.within(0.1, 0.5) * rows as f64) as u64 * row_bytes);
-    let compute_s = draws.within(0.12, 0.25);
+    let cache = Bytes((draws.within(0.1, 0.4) * rows as f64) as u64 * row_bytes);
+    let compute_s = draws.within(0.15, 0.3);
     let wanted = first.rows * row_bytes as f64 * f64::from(trainers_per_node) / compute_s;
-    let rate = BytesPerSecond((wanted / draws.within(0.4, 1.1)) as u64);
+    let rate = BytesPerSecond((wanted / draws.within(0.6, 1.2)) as u64);
     let latency = Nanos(draws.within(1e5, 1e6) as u64);
     let load = Load {
         trainers_per_node,
@@ -161,9 +161,12 @@ pub fn draw_kind(seed: u64, kind: Kind) -> Drawn {
         replay: false,
         compute: Nanos((compute_s * 1e9) as u64),
         variation: Variation { jitter: draws.within(0.05, 0.2), ..Variation::default() },
-        allreduce: Bytes(if draws.unit() < 0.7 { draws.within(65_536.0, 262_144.0) as u64 } else { 0 }),
+        allreduce: Bytes(match draws.unit() < 0.7 {
+            true => (rate.0 as f64 * compute_s * draws.within(0.03, 0.12)) as u64,
+            false => 0,
+        }),
     };
-    let change = Nanos((draws.within(30.0, 45.0) * 1e9) as u64);
+    let change = Nanos((draws.within(25.0, 35.0) * 1e9) as u64);
     let cost = LinkCost { bandwidth: rate, latency };
     let replicas = |part: u16| (0..copies).map(|copy| (NodeId((part + copy) % storage), cost)).collect();
     let side = SimCompute {

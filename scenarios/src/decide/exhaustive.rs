@@ -1,13 +1,13 @@
 //! Every single directive, given at one moment and left in force to the end.
 
-use super::draw::Drawn;
+use super::campaign::Played;
 use super::slow::{labels, observed};
 use crate::arm::Arm;
 use crate::record::Run;
 use crate::sim::{SimError, SimSpec, Steer, Steering, run_steered};
 use rudder_policy::advice::directive::{Action, Change, Directive};
 use rudder_policy::advice::evaluate::predict;
-use rudder_policy::advice::lever::{TTL_S_MAX, Vocabulary};
+use rudder_policy::advice::lever::{Kind, TTL_S_MAX, Value, Vocabulary};
 use rudder_policy::advice::observe::Observed;
 use rudder_policy::advice::options::candidates;
 use rudder_policy::advice::sample::ComputeSample;
@@ -18,6 +18,8 @@ use rudder_topology::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tried {
     pub action: Action,
+    /// `false`: a control that changes nothing.
+    pub changes: bool,
     /// Of the wait share; negative is better.
     pub predicted: f32,
     /// Of the stall, as a share of what it was without; negative is better.
@@ -63,18 +65,21 @@ fn given<'a>(spec: &SimSpec, at_ns: u64, directive: Option<&'a Directive>) -> Gi
 }
 
 /// The state at a time, where nobody steers; `None` if the run was over by then.
-pub(super) fn state_at(drawn: &Drawn, at_ns: u64) -> Result<Option<ClusterState>, SimError> {
-    let mut given = given(&drawn.spec, at_ns, None);
-    run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut given)?;
+pub(super) fn state_at(played: &Played<'_>, at_ns: u64) -> Result<Option<ClusterState>, SimError> {
+    let mut given = given(played.spec, at_ns, None);
+    run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut given)?;
     Ok(given.state)
 }
 
-/// The directives that are tried in a state: the candidates of the options, of the blocks one a node.
+/// The directives that are tried in a state: the candidates of the options, thinned out.
 pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
     let vocabulary = Vocabulary::of(state, &labels(spec));
     let mut actions = candidates(state, &vocabulary);
     let mut blocks: Vec<NodeId> = vec![];
     actions.retain(|action| match action.change {
+        // Beside 1, 2 and 4 minibatches, and three shares, the ends say enough.
+        Change::JobHorizon { minibatches, .. } => minibatches != 2,
+        Change::LinkShare { percent, .. } => percent != 75,
         Change::WarmBlock(_) if blocks.contains(&action.compute) => false,
         Change::WarmBlock(_) => {
             blocks.push(action.compute);
@@ -82,6 +87,16 @@ pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
         }
         _ => true,
     });
+    // One that changes nothing is no directive; two of them show what chance does to a run.
+    let nothing = |action: &Action| matches!(action.change, Change::LinkShare { percent: 100, .. });
+    actions.retain(|action| !nothing(action));
+    let links = vocabulary.entries(Kind::Link).iter().filter_map(|&(_, value)| match value {
+        Value::Link { storage, compute } => {
+            Some(Action { compute, change: Change::LinkShare { storage, percent: 100 }, ttl_s: TTL_S_MAX })
+        }
+        _ => None,
+    });
+    actions.extend(links.take(2));
     actions.sort();
     actions.dedup();
     actions.iter().map(|action| Action { ttl_s: TTL_S_MAX, ..*action }).collect()
@@ -89,17 +104,18 @@ pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
 
 /// Tries each.
 pub(super) fn tried(
-    drawn: &Drawn,
+    played: &Played<'_>,
     state: &ClusterState,
     stall_s: impl Fn(&Run) -> f64,
-    never_s: f64,
+    (never_s, scale_s): (f64, f64),
 ) -> Result<Vec<Tried>, SimError> {
     let one = |action: Action| {
         let directive = Directive { actions: vec![action] };
-        let mut given = given(&drawn.spec, state.at_ns, Some(&directive));
-        let run = run_steered(&drawn.spec, Arm::Rudder, &drawn.rows, &mut |_| {}, &mut given)?;
-        let measured = (stall_s(&run) - never_s) / never_s.max(1e-9);
-        Ok(Tried { action, predicted: predict(&action, state), measured })
+        let mut given = given(played.spec, state.at_ns, Some(&directive));
+        let run = run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut given)?;
+        let measured = (stall_s(&run) - never_s) / scale_s.max(1e-9);
+        let changes = !matches!(action.change, Change::LinkShare { percent: 100, .. });
+        Ok(Tried { action, changes, predicted: predict(&action, state), measured })
     };
-    grid(&drawn.spec, state).into_iter().map(one).collect()
+    grid(played.spec, state).into_iter().map(one).collect()
 }

@@ -1,10 +1,15 @@
 //! What came of one scenario, and of many.
 
 use super::draw::Kind;
+use rudder_policy::advice::state::ClusterState;
 use serde::Serialize;
 
-/// A directive can help where the best single one cuts the stall by at least this share.
+/// A directive can help where the best single one cuts the stall by at least this share, and by that more than chance
+/// does ([`Trials::chance`]).
 pub const HELPS: f64 = 0.05;
+/// Changes are shares of the stall under `never`, which counts as at least this share of what steps take without any
+/// stall: below that nobody has anything to gain.
+pub const STALLED: f64 = 0.01;
 /// An advisor did harm where the stall grew by more than this share.
 pub const HARM: f64 = 0.02;
 /// A directive changed something where the stall changed by at least this share.
@@ -37,6 +42,8 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TriedAction {
     pub action: String,
+    /// `false`: a control that changes nothing.
+    pub changes: bool,
     /// Expected change of the wait share.
     pub predicted: f32,
     /// Measured change of the stall, as a share of what it is under `never`.
@@ -47,12 +54,17 @@ pub struct TriedAction {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trials {
     pub seed: u64,
-    pub kind: Kind,
+    /// Of a drawn scenario.
+    pub kind: Option<Kind>,
     pub run_s: f64,
+    /// What all trainers' steps take where no data is waited for.
+    pub bound_s: f64,
     pub never_s: f64,
     /// When every single directive was tried: at the first consult, else two reports after the change.
     pub tried_at_s: f64,
     pub tried: Vec<TriedAction>,
+    /// The state in which they were.
+    pub state: Option<ClusterState>,
     pub decisions: Vec<Decision>,
 }
 
@@ -60,12 +72,21 @@ impl Trials {
     /// The best single directive.
     #[must_use]
     pub fn best(&self) -> Option<&TriedAction> {
-        self.tried.iter().min_by(|a, b| a.measured.total_cmp(&b.measured))
+        self.tried.iter().filter(|tried| tried.changes).min_by(|a, b| a.measured.total_cmp(&b.measured))
+    }
+
+    /// How much a directive that changes nothing changed: planning at another moment is enough to fetch in another
+    /// order.
+    #[must_use]
+    pub fn chance(&self) -> f64 {
+        let controls = self.tried.iter().filter(|tried| !tried.changes);
+        controls.map(|tried| tried.measured.abs()).fold(0.0, f64::max)
     }
 
     #[must_use]
     pub fn can_be_helped(&self) -> bool {
-        self.best().is_some_and(|best| best.measured <= -HELPS)
+        let needed = HELPS + self.chance();
+        self.never_s >= STALLED * self.bound_s && self.best().is_some_and(|best| best.measured <= -needed)
     }
 }
 
@@ -113,7 +134,7 @@ pub struct Evaluation {
 /// The evaluator's over all scenarios.
 #[must_use]
 pub fn evaluation(all: &[Trials]) -> Evaluation {
-    let tried = || all.iter().flat_map(|trials| &trials.tried);
+    let tried = || all.iter().flat_map(|trials| &trials.tried).filter(|tried| tried.changes);
     let changed: Vec<&TriedAction> = tried().filter(|tried| tried.measured.abs() >= CHANGED).collect();
     let of = |right: usize| right as f64 / changed.len().max(1) as f64;
     let helped = changed.iter().filter(|tried| tried.measured < 0.0).count();
@@ -154,7 +175,7 @@ fn row(all: &[Trials], at: usize) -> Row {
         right += u64::from((predicted < 0.0) == (measured < 0.0));
     }
     let (consults, asked) = (sum(|d| d.consults), sum(|d| d.asked));
-    let steady = pairs.iter().filter(|(trials, _)| trials.kind == Kind::Steady);
+    let steady = pairs.iter().filter(|(trials, _)| trials.kind == Some(Kind::Steady));
     Row {
         advisor: pairs.first().map(|(_, decision)| decision.advisor.clone()).unwrap_or_default(),
         change_median: median(helpable().map(|(_, decision)| decision.change).collect()),

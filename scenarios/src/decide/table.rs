@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub fn render(decided: &Decided) -> String {
     let all = &decided.scenarios;
     let mut text = format!(
-        "{} scenarios; in {} of them a single directive cuts the stall by {:.0} % or more\n\n",
+        "{} scenarios; in {} of them trainers stall and a single directive cuts the stall by {:.0} % or more\n\n",
         all.len(),
         all.iter().filter(|trials| trials.can_be_helped()).count(),
         HELPS * 100.0
@@ -84,7 +84,7 @@ fn kinds(all: &[Trials]) -> String {
             .to_vec(),
     ];
     for kind in Kind::ALL {
-        let of: Vec<&Trials> = all.iter().filter(|trials| trials.kind == kind).collect();
+        let of: Vec<&Trials> = all.iter().filter(|trials| trials.kind == Some(kind)).collect();
         if of.is_empty() {
             continue;
         }
@@ -98,7 +98,7 @@ fn kinds(all: &[Trials]) -> String {
             *levers.entry(best.action.split(' ').next().unwrap_or_default()).or_default() += 1;
         }
         let levers: Vec<String> = levers.iter().map(|(lever, count)| format!("{lever} {count}")).collect();
-        let stall: f64 = of.iter().map(|trials| trials.never_s / trials.run_s.max(1e-9)).sum::<f64>();
+        let stall: f64 = of.iter().map(|trials| trials.never_s / trials.bound_s.max(1e-9)).sum::<f64>();
         lines.push(vec![
             kind.name().to_owned(),
             of.len().to_string(),

@@ -1,8 +1,9 @@
 //! A scenario file, simulated: the same cluster as the processes', from the same topology files, and the same report.
 
-use super::{Costs, Load, SimError, SimSpec};
+use super::{Costs, Join, Load, SimError, SimSpec};
 use crate::arm::Arm;
-use crate::compile::Scenario;
+use crate::compile::{JoinPlan, Scenario};
+use crate::decide::{self, DecideError, Decided, Played};
 use crate::parallel::in_parallel;
 use crate::progress::steps_bar;
 use crate::record::Run;
@@ -26,6 +27,8 @@ pub enum SimulatedError {
     Arm { arm: &'static str, source: SimError },
     #[error("the scenario's cluster is no cluster: {reason}")]
     Topology { reason: String },
+    #[error(transparent)]
+    Decide(#[from] DecideError),
     #[error("stopped on request")]
     Stopped,
 }
@@ -56,7 +59,25 @@ pub fn spec(
     let mut spec = SimSpec::of_cluster(&cluster, found, book.clone(), load, scenario.seed).map_err(of_arm)?;
     spec.latency = scenario.cluster.latency;
     spec.events.extend(scenario.events.iter().cloned());
+    spec.joins = scenario.joins.iter().map(|join| joined(join, &spec.load)).collect();
+    let windows = scenario.joins.iter().map(|join| join.window.saturating_add(2));
+    for compute in spec.nodes.iter_mut().filter_map(|node| node.compute.as_mut()) {
+        compute.credits = windows.clone().fold(compute.credits, u32::max);
+    }
     Ok(spec)
+}
+
+/// Jobs that join have no all-reduce of their own.
+fn joined(plan: &JoinPlan, first: &Load) -> Join {
+    let load = Load {
+        trainers_per_node: plan.trainers_per_node,
+        window: plan.window,
+        minibatches: u64::from(plan.minibatches),
+        compute: plan.compute,
+        allreduce: Bytes(0),
+        ..first.clone()
+    };
+    Join { at: plan.at, load }
 }
 
 /// Where the policy needs a prior: from the dataset's graph.
@@ -103,7 +124,10 @@ pub fn report(
     let reached =
         [BytesPerSecond((scenario.cluster.bandwidth.0 as f64 / Costs::default().wire_factor) as u64)];
     let slots = cache.0 / block(dataset.book()).0.max(1);
-    let oracle = oracle_row(scenario, dataset, workload, &runs, &reached, slots as usize);
+    // It is known for one job whose sampler stays.
+    let plain = scenario.joins.is_empty() && scenario.fanouts.is_empty();
+    let oracle =
+        plain.then(|| oracle_row(scenario, dataset, workload, &runs, &reached, slots as usize)).flatten();
     let facts = LinkFacts {
         mode: "simulated",
         bandwidth: scenario.cluster.bandwidth,
@@ -119,7 +143,29 @@ pub fn report(
     ));
     circumstances.notes.extend(runs.iter().flat_map(Run::notes));
     let names = (scenario.name.clone(), dataset.manifest().name.to_string());
-    Ok(summarise(names, &runs, &scenario.arms, oracle, circumstances))
+    let decisions = decisions(scenario, dataset, workload, cache, stop)?;
+    Ok(Report { decisions, ..summarise(names, &runs, &scenario.arms, oracle, circumstances) })
+}
+
+/// What advice is worth in this scenario, where it names advisors.
+fn decisions(
+    scenario: &Scenario,
+    dataset: &Dataset,
+    workload: &Workload,
+    cache: Bytes,
+    stop: &Stop,
+) -> Result<Option<Decided>, SimulatedError> {
+    if scenario.advisors.is_empty() {
+        return Ok(None);
+    }
+    let mut spec = spec(scenario, dataset.book(), Arm::Rudder, cache)?;
+    spec.prior = prior_of(&spec, dataset);
+    spec.burst = burst(workload);
+    let timed = spec.events.iter().map(|event| event.at).filter(|at| at.0 > 0);
+    let change = timed.chain(spec.joins.iter().map(|join| join.at)).min().unwrap_or_default();
+    let played = Played { seed: scenario.seed, kind: None, change, spec: &spec, rows: workload };
+    let trials = decide::trials(&played, &scenario.advisors, true, stop)?;
+    Ok(Some(Decided::of(vec![trials])))
 }
 
 /// The runs of the bound and all arms, in this order.

@@ -1,6 +1,6 @@
 //! TOML text into a [`Spec`]; everything that is not readable is collected with its line.
 
-use crate::spec::{At, ClusterSpec, DatasetSpec, EventSpec, SimulationSpec, Spec, TrainerSpec};
+use crate::spec::{AdvisorSpec, At, ClusterSpec, DatasetSpec, EventSpec, SimulationSpec, Spec, TrainerSpec};
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, Value};
 
@@ -76,6 +76,7 @@ impl Reader<'_> {
             cluster: self.cluster(&mut keys),
             trainer: self.trainer(&mut keys),
             simulation: self.simulation(&mut keys),
+            advisor: self.advisor(&mut keys),
             events: self.events(&mut keys),
         };
         self.unknown(&keys);
@@ -147,6 +148,18 @@ impl Reader<'_> {
         spec
     }
 
+    fn advisor(&mut self, file: &mut Keys<'_>) -> AdvisorSpec {
+        let (line, mut keys) = self.table(file, "advisor");
+        let spec = AdvisorSpec {
+            line,
+            backends: self.texts(&mut keys, "backends"),
+            url: self.text_at(&mut keys, "url"),
+            model: self.text_at(&mut keys, "model"),
+        };
+        self.unknown(&keys);
+        spec
+    }
+
     fn events(&mut self, file: &mut Keys<'_>) -> Vec<EventSpec> {
         let Some(item) = file.take("event") else { return Vec::new() };
         let Some(tables) = item.as_array_of_tables() else {
@@ -168,6 +181,14 @@ impl Reader<'_> {
             bandwidth: self.text_at(&mut keys, "bandwidth"),
             down: self.flag(&mut keys, "down"),
             up: self.flag(&mut keys, "up"),
+            minibatch: self.integer(&mut keys, "minibatch"),
+            join: self.flag(&mut keys, "join"),
+            trainers_per_node: self.integer(&mut keys, "trainers_per_node"),
+            window: self.integer(&mut keys, "window"),
+            seeds: self.integer(&mut keys, "seeds"),
+            fanout: self.integers(&mut keys, "fanout"),
+            compute: self.text_at(&mut keys, "compute"),
+            minibatches: self.integer(&mut keys, "minibatches"),
         };
         self.unknown(&keys);
         spec

@@ -32,6 +32,7 @@ pub(crate) fn state() -> ClusterState {
         compute: NodeId(compute),
         bandwidth_use: 0.5,
         rate_share: 1.0,
+        slowed: 0.0,
         latency_ms: None,
     };
     ClusterState {

@@ -33,7 +33,7 @@ fn storage(node: u16, load: f32, cached: &[u32]) -> StorageState {
 
 fn link(storage: u16, compute: u16, bandwidth_use: f32) -> LinkState {
     let (storage, compute) = (NodeId(storage), NodeId(compute));
-    LinkState { storage, compute, bandwidth_use, rate_share: 1.0, latency_ms: None }
+    LinkState { storage, compute, bandwidth_use, rate_share: 1.0, slowed: 0.0, latency_ms: None }
 }
 
 /// Two compute nodes (0, 1) and two storage nodes (2, 3).

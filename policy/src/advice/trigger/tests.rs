@@ -77,6 +77,7 @@ fn every_signal_has_its_trigger() {
             compute: NodeId(0),
             bandwidth_use: 0.5,
             rate_share: 1.0,
+            slowed: 0.0,
             latency_ms: None,
         }],
         ..ClusterState::default()
