@@ -244,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_the_permits_is_enough_where_a_link_slowed_down() {
+        let mut state = state();
+        state.links[0].bandwidth_use = 0.3;
+        let first = Action { compute: NodeId(0), change: Change::Posture(Posture::DemandFirst), ttl_s: 60 };
+        assert!(predict(&first, &state) > 0.0, "nothing is crowded");
+        state.links[0].slowed = 0.8;
+        assert!(predict(&first, &state) < 0.0);
+        let only = Action { change: Change::Posture(Posture::DemandOnly), ..first };
+        assert!(predict(&only, &state) > 0.0);
+    }
+
+    #[test]
     fn a_learned_evaluator_can_say_what_the_closed_form_says() {
         let mut weights = [0.0; FEATURES];
         weights[FEATURES - 1] = 1.0;

@@ -383,6 +383,22 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_slows_down_shows_it_and_one_that_says_nothing_does_not() {
+        let slowed = |rates: &[u64]| {
+            let mut observed = Observed::new(&cluster());
+            for (n, &rate) in (0..).zip(rates) {
+                let mut sample = sample(n, 1, 0.0);
+                sample.links[0].rate_bytes_s = rate;
+                observed.take(NodeId(0), n * 2 * SECOND, sample);
+            }
+            observed.state(0).links[0].slowed
+        };
+        assert_eq!((slowed(&[0, 0, 0]), slowed(&[5, 1000, 1000])), (0.0, 0.0));
+        assert!((slowed(&[0, 1000, 1000, 250]) - 0.75).abs() < 0.01);
+        assert_eq!(slowed(&[0, 1000, 250, 0]), 0.0, "nothing is known any more");
+    }
+
+    #[test]
     fn other_parts_are_drift_until_they_are_usual() {
         assert!(after(20, 1, 0.0).compute[0].drift < 0.01);
         assert!(after(21, 1, 0.0).compute[0].drift > 0.9);

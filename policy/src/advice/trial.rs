@@ -18,7 +18,7 @@ pub struct TrialConfig {
 
 impl Default for TrialConfig {
     fn default() -> Self {
-        TrialConfig { settle_values: 2, measure_values: 5, tolerance: 0.02, alarm: 0.15 }
+        TrialConfig { settle_values: 2, measure_values: 5, tolerance: 0.015, alarm: 0.08 }
     }
 }
 

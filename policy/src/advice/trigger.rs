@@ -78,7 +78,7 @@ impl Default for TriggerConfig {
             miss: threshold(0.30, 0.15, 0.20),
             drift: threshold(0.30, 0.15, 0.20),
             link: threshold(0.90, 0.70, 0.20),
-            slowed: threshold(0.50, 0.35, 0.25),
+            slowed: threshold(0.60, 0.40, 0.30),
             imbalance: threshold(0.60, 0.30, 0.30),
             warm_up_values: 5,
             usual_weight: 0.05,

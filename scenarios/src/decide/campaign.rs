@@ -143,8 +143,8 @@ pub fn trials(
         if let Some(state) = state {
             let labels = super::slow::labels(played.spec);
             trials.tried_at_s = state.at_ns as f64 / 1e9;
-            let tried =
-                tried(played, &state, stall, (never_s, never_s.max(STALLED * bound))).map_err(failed)?;
+            let scale_s = never_s.max(STALLED * bound);
+            let tried = tried(played, &state, stall, (never_s, scale_s), stop)?;
             trials.tried = tried
                 .into_iter()
                 .map(|tried| TriedAction {

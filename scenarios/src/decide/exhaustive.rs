@@ -1,10 +1,11 @@
 //! Every single directive, given at one moment and left in force to the end.
 
-use super::campaign::Played;
+use super::campaign::{DecideError, Played};
 use super::slow::{labels, observed};
 use crate::arm::Arm;
 use crate::record::Run;
 use crate::sim::{SimError, SimSpec, Steer, Steering, run_steered};
+use crate::stop::Stop;
 use rudder_policy::advice::directive::{Action, Change, Directive};
 use rudder_policy::advice::evaluate::predict;
 use rudder_policy::advice::lever::{Kind, TTL_S_MAX, Value, Vocabulary};
@@ -108,11 +109,16 @@ pub(super) fn tried(
     state: &ClusterState,
     stall_s: impl Fn(&Run) -> f64,
     (never_s, scale_s): (f64, f64),
-) -> Result<Vec<Tried>, SimError> {
+    stop: &Stop,
+) -> Result<Vec<Tried>, DecideError> {
     let one = |action: Action| {
+        if stop.is_raised() {
+            return Err(DecideError::Stopped);
+        }
         let directive = Directive { actions: vec![action] };
         let mut given = given(played.spec, state.at_ns, Some(&directive));
-        let run = run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut given)?;
+        let run = run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut given)
+            .map_err(|source| DecideError::Simulation { seed: played.seed, source })?;
         let measured = (stall_s(&run) - never_s) / scale_s.max(1e-9);
         let changes = !matches!(action.change, Change::LinkShare { percent: 100, .. });
         Ok(Tried { action, changes, predicted: predict(&action, state), measured })

@@ -110,6 +110,24 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
+fn a_job_that_joins_trains_beside_the_first() {
+    let mut joined = spec(PolicySpec::Rudder, 2);
+    let at = Nanos::from_millis(100);
+    joined.joins.push(Join { at, load: Load { window: 0, minibatches: 10, ..joined.load.clone() } });
+    let run = play(&joined, Some(Arm::Rudder));
+    let steps: Vec<usize> = run.trainers.iter().map(|trainer| trainer.steps.len()).collect();
+    assert_eq!(steps, [40, 40, 10, 10]);
+    let begins = run.trainers[2].steps.first().map(|step| step.at_ns - step.step_ns);
+    assert!(begins.is_some_and(|begins| begins >= at.0), "{begins:?}");
+    // Until then nothing is different.
+    let alone = play(&spec(PolicySpec::Rudder, 2), Some(Arm::Rudder));
+    let early =
+        |run: &Run| run.trainers[0].steps.iter().filter(|s| s.at_ns < at.0).copied().collect::<Vec<_>>();
+    assert!(!early(&alone).is_empty());
+    assert_eq!(early(&alone), early(&run));
+}
+
+#[test]
 fn the_bound_computes_and_reduces_and_nothing_else() {
     let bound = play(&spec(PolicySpec::None, 2), None);
     assert_eq!(bound.counters, Counters::default());
