@@ -142,7 +142,7 @@ pub(crate) mod tests {
             wants: vec![],
             jobs: vec![],
         };
-        let posture = Change::Posture(Posture::DemandFirst);
+        let posture = Change::Posture(Posture::DemandOnly);
         let horizon = Change::JobHorizon { job: JobId(0), minibatches: 2 };
         let change = if key.below(1, 2) == 0 { posture } else { horizon };
         let truth = if change == posture { (hit_rate - 0.5) * 0.4 } else { 0.05 };

@@ -106,7 +106,7 @@ fn every_shipped_scenario_compiles() {
         names.push(scenario.name);
     }
     names.sort();
-    assert_eq!(names, ["bound_links", "large", "pyg", "reference", "scale", "smoke", "starved"]);
+    assert_eq!(names, ["bound_links", "changing", "large", "pyg", "reference", "scale", "smoke", "starved"]);
 }
 
 proptest! {

@@ -18,7 +18,7 @@
 //!
 //! A degraded link or interface keeps 5 to 40 % of its rate. A changed fan-out asks for 1.5 to 3 times the rows, of a
 //! flatter distribution. A job that joins has a trainer on each compute node, half to twice the rows of the first job's
-//! minibatches, and its window; one without look-ahead has window 0. A node that goes comes back after 10 to 25 s.
+//! minibatches, its window and no all-reduce; one without look-ahead has window 0. A node that goes comes back after 10 to 25 s.
 
 use crate::sim::{
     Change, Costs, Join, Load, Rows, Sharing, SimCompute, SimNode, SimSpec, TimedEvent, Variation,
@@ -184,7 +184,7 @@ pub fn draw_kind(seed: u64, kind: Kind) -> Drawn {
         burst: Bytes(0),
         book: book(storage, rows, dim),
         limits: Limits::default(),
-        policy: PolicySpec::Rudder,
+        policy: PolicySpec::RUDDER,
         prior: None,
         load,
         joins: Vec::new(),
@@ -223,7 +223,9 @@ fn change_of(kind: Kind, at: Nanos, spec: &mut SimSpec, draws: &mut Draws) {
             let window = if kind == Kind::JobJoins { spec.load.window } else { 0 };
             let left = 1.0 - at.as_secs_f64() / LENGTH_S;
             let minibatches = ((spec.load.minibatches as f64 * left) as u64).max(1);
-            let load = Load { trainers_per_node: 1, window, minibatches, ..spec.load.clone() };
+            // Two all-reduces would meet on links by chance, and the bound would be none.
+            let allreduce = Bytes(0);
+            let load = Load { trainers_per_node: 1, window, minibatches, allreduce, ..spec.load.clone() };
             spec.joins.push(Join { at, load });
         }
     }

@@ -111,7 +111,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn a_job_that_joins_trains_beside_the_first() {
-    let mut joined = spec(PolicySpec::Rudder, 2);
+    let mut joined = spec(PolicySpec::RUDDER, 2);
     let at = Nanos::from_millis(100);
     joined.joins.push(Join { at, load: Load { window: 0, minibatches: 10, ..joined.load.clone() } });
     let run = play(&joined, Some(Arm::Rudder));
@@ -120,7 +120,7 @@ fn a_job_that_joins_trains_beside_the_first() {
     let begins = run.trainers[2].steps.first().map(|step| step.at_ns - step.step_ns);
     assert!(begins.is_some_and(|begins| begins >= at.0), "{begins:?}");
     // Until then nothing is different.
-    let alone = play(&spec(PolicySpec::Rudder, 2), Some(Arm::Rudder));
+    let alone = play(&spec(PolicySpec::RUDDER, 2), Some(Arm::Rudder));
     let early =
         |run: &Run| run.trainers[0].steps.iter().filter(|s| s.at_ns < at.0).copied().collect::<Vec<_>>();
     assert!(!early(&alone).is_empty());
