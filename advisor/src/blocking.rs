@@ -7,7 +7,7 @@ use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
-use rudder_topology::Advisor;
+use rudder_topology::{Advisor, NodeId};
 
 /// Why nobody can be asked.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +33,9 @@ impl Asker {
         Ok(Asker { runtime, consultant })
     }
 
-    /// Consults, and waits for the answer.
-    pub fn consult(&mut self, state: &ClusterState, past: &[Past]) -> Consulted {
-        self.runtime.block_on(self.consultant.consult(state, past))
+    /// Consults about these nodes before others, and waits for the answer.
+    pub fn consult(&mut self, state: &ClusterState, past: &[Past], focus: &[NodeId]) -> Consulted {
+        self.runtime.block_on(self.consultant.consult_about(state, past, focus))
     }
 
     /// See [`Consultant::hurt`].

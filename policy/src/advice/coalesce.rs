@@ -90,7 +90,7 @@ impl Coalescer {
 fn node_of(signal: Signal) -> Option<NodeId> {
     match signal {
         Signal::Wait(node) | Signal::GpuIdle(node) | Signal::Miss(node) | Signal::Drift(node) => Some(node),
-        Signal::Link { compute, .. } => Some(compute),
+        Signal::Link { compute, .. } | Signal::Slowed { compute, .. } => Some(compute),
         Signal::Imbalance => None,
     }
 }

@@ -3,6 +3,7 @@
 use crate::sim::{SimSpec, Steer, Steering};
 use rudder_advisor::blocking::{Asker, AskerError};
 use rudder_advisor::{Consulted, Source};
+use rudder_policy::advice::coalesce::focus;
 use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
@@ -10,6 +11,7 @@ use rudder_policy::advice::sample::ComputeSample;
 use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowCounts, SlowLoop};
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
+use rudder_policy::advice::trigger::Edge;
 use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,12 +116,12 @@ impl Slow {
     }
 
     /// Asks, and says after how long the answer is there.
-    fn consult(&mut self) -> u64 {
-        let past = self.slow.past();
-        let consulted = self.asker.consult(&self.state, &past);
+    fn consult(&mut self, edges: &[Edge]) -> u64 {
+        let (past, focus) = (self.slow.past(), focus(edges, &self.state));
+        let consulted = self.asker.consult(&self.state, &past, &focus);
         self.note(&consulted);
         if consulted.source != Source::Cache {
-            let again = self.again.consult(&self.state, &past);
+            let again = self.again.consult(&self.state, &past, &focus);
             self.consults.repeated += 1;
             self.consults.agreed += u64::from(actions(&again) == actions(&consulted));
         }
@@ -170,7 +172,7 @@ impl Steer for Slow {
         self.state = self.observed.state(now_ns);
         let orders = self.slow.observe(&self.state);
         let steering = orders.into_iter().map(|order| match order {
-            Order::Consult(_) => Steering::AnswerAfter(self.consult()),
+            Order::Consult(edges) => Steering::AnswerAfter(self.consult(&edges)),
             Order::Revert(_) => Steering::Revert,
         });
         let steering = steering.collect();
