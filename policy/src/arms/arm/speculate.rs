@@ -8,7 +8,7 @@ use crate::step::{Admission, Origin, Step};
 use crate::view::View;
 use crate::window::EntryId;
 use rudder_graph::{BlockRows, Class};
-use rudder_topology::TableId;
+use rudder_topology::{BlockId, TableId};
 
 impl<O: Order> Arm<O> {
     /// Chooses up to `count` of the blocks that went, likeliest first.
@@ -17,9 +17,16 @@ impl<O: Order> Arm<O> {
         let mut absent: Vec<_> = absent.collect();
         absent.sort_unstable();
         absent.dedup();
-        absent.sort_by(|&a, &b| self.order.likelihood(b).total_cmp(&self.order.likelihood(a)));
-        absent.truncate(count);
-        self.speculative = absent.into();
+        let mut absent: Vec<_> =
+            absent.into_iter().map(|block| (self.order.likelihood(block), block)).collect();
+        let likelier = |a: &(f32, BlockId), b: &(f32, BlockId)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if absent.len() > count {
+            // Only the first few are needed in order.
+            absent.select_nth_unstable_by(count, likelier);
+            absent.truncate(count);
+        }
+        absent.sort_unstable_by(likelier);
+        self.speculative = absent.into_iter().map(|(_, block)| block).collect();
     }
 
     /// Fetches chosen blocks while nobody else needs the links.
