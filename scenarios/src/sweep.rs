@@ -23,6 +23,8 @@ pub struct Sweep {
     pub cells: Vec<Cell>,
     /// Simulations that did not come to an end, and why. Empty where all is well.
     pub failures: Vec<String>,
+    /// It was stopped on request: the cells are those of the scenarios and graphs that were done before.
+    pub stopped: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -110,6 +110,9 @@ pub fn run(arguments: &SweepArguments) -> Result<(), Failure> {
     }
     print(render(&sweep, format))?;
     match sweep.failures.len() {
+        0 if sweep.stopped => {
+            Err(failed("stopped on request: the table has the scenarios and graphs that were done before"))
+        }
         0 => Ok(()),
         failures => Err(failed(format!("{failures} simulations did not come to an end"))),
     }

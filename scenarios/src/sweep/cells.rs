@@ -56,17 +56,18 @@ pub fn sweep(options: &SweepOptions, importer: &dyn Import, stop: &Stop) -> Resu
     let groups: Vec<Scenario> =
         scenarios.flat_map(|scenario| on_graphs(&scenario, &options.graphs)).collect();
     for (at, scenario) in groups.iter().enumerate() {
-        if stop.is_raised() {
-            return Err(SweepError::Stopped);
-        }
         let dataset = prepare(scenario, &options.work, importer)
             .map_err(|source| SweepError::Prepare { scenario: scenario.name.clone(), source })?;
         let bar = bar(scenario, &dataset, options, (at + 1, groups.len()));
         let group = Group { scenario, dataset: &dataset, options, stop, bar: &bar };
-        group.cells(&Workload::sample(scenario, &dataset), &mut sweep)?;
+        let done = group.cells(&Workload::sample(scenario, &dataset), &mut sweep);
         bar.finish_and_clear();
+        if done.is_err() {
+            sweep.stopped = true;
+            break;
+        }
     }
-    Ok(sweep)
+    if sweep.stopped && sweep.cells.is_empty() { Err(SweepError::Stopped) } else { Ok(sweep) }
 }
 
 fn with_options(scenario: &Scenario, options: &SweepOptions) -> Scenario {

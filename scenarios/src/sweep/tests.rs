@@ -41,7 +41,7 @@ fn one_percent_is_allowed_and_more_is_not() {
 #[test]
 fn the_last_line_counts_cells_and_names_the_worst() {
     let cells = vec![cell("good", 11.0, 10.0, 0.001), cell("bad", 8.0, 10.0, 0.2)];
-    let sweep = Sweep { cells, failures: vec!["a simulation: stuck".into()] };
+    let sweep = Sweep { cells, failures: vec!["a simulation: stuck".into()], stopped: false };
     let lines = verdict(&sweep);
     let last = lines.last().unwrap();
     assert!(
