@@ -102,7 +102,8 @@ class Comparison:
         rates = self._rates()
         for setting, bits in rates.items():
             with Links(self.options.parts + 1, bits, self.options.links, self.processes) as links:
-                bench = Bench(self.processes, links, self.dataset, self.cache_bytes, self.options.depth)
+                asked = (self.options.depth, self.options.batch_size, self.options.fanout)
+                bench = Bench(self.processes, links, self.dataset, self.cache_bytes, *asked)
                 for repeat in range(self.options.repeats):
                     for framework, arm, workers in self._plan(repeat):
                         self._run(bench, setting, framework, arm, workers)

@@ -27,6 +27,9 @@ class Bench:
     dataset: rudder.Dataset
     cache_bytes: int
     depth: int
+    #: How trainers sample: Rudder starts from what that makes likely.
+    seeds: int
+    fanout: list[int]
 
     @property
     def parts(self) -> int:
@@ -93,7 +96,8 @@ def _topology(
     bench: Bench, names: list[str], control: list[tuple[str, int]], data: list[tuple[str, int]]
 ) -> str:
     text = 'keys = "keys"\n[defaults]\ncores = "shared"\nstorage_directory = "storage/{name}"\n'
-    text += f'trainer_socket = "{{name}}.sock"\ncache = "{bench.cache_bytes}B"\npolicy = "rudder"\n'
+    text += f'trainer_socket = "{{name}}.sock"\ncache = "{bench.cache_bytes}B"\n'
+    text += f"policy = {{ rudder = {{ seeds = {bench.seeds}, fanout = {bench.fanout} }} }}\n"
     # The look-ahead, the minibatch in use, and the one that may be ready beside it.
     text += f"credits = {bench.depth + 2}\n"
     for at, name in enumerate(names):
