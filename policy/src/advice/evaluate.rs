@@ -59,12 +59,6 @@ fn busiest(compute: &ComputeState, state: &ClusterState) -> f32 {
     own.map(|link| link.bandwidth_use).fold(0.0, f32::max)
 }
 
-/// Of the node's links, the one that slowed down most.
-fn slowest(compute: &ComputeState, state: &ClusterState) -> f32 {
-    let own = state.links.iter().filter(|link| link.compute == compute.node);
-    own.map(|link| link.slowed).fold(0.0, f32::max)
-}
-
 fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &ClusterState) -> f32 {
     let (Some(link), Some(node)) = (state.link(storage, compute.node), state.storage_node(storage)) else {
         return 0.0;
@@ -85,7 +79,7 @@ fn reroute(
     let all: f32 = own.map(|of| of.bandwidth_use).sum();
     let part = link.bandwidth_use / all.max(0.01);
     let overload = (node.load - FULL).max(0.0) / (1.0 - FULL);
-    let slow = (1.0 - link.rate_share).max(link.slowed).max(overload * 0.5);
+    let slow = (1.0 - link.rate_share).max(overload * 0.5);
     let moved = given_up.min(slow) * node.replicated;
     let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
     part * (compute.wait_share * -moved * CAUTION + lost * 0.1)
@@ -108,18 +102,16 @@ fn give_way(
     -(most - compute.wait_share).max(0.0) * given_up * CAUTION
 }
 
-/// Fewer prefetches give what a trainer waits for, and gradients, room on slow and full links, and lose what they would
-/// have hidden. A quarter of the permits still fills a link whose latency is short.
+/// Fewer prefetches give what a trainer waits for room on full links, and lose what they would have hidden.
 fn posture_change(compute: &ComputeState, posture: Posture, given_up: f32, state: &ClusterState) -> f32 {
-    let lost = match posture {
-        Posture::Normal => return 0.0,
-        Posture::DemandFirst => NUISANCE,
-        Posture::DemandOnly => compute.hit_rate * compute.prefetch_share * 0.2,
-    };
+    if posture == Posture::Normal {
+        return 0.0;
+    }
     let full = ((busiest(compute, state) - IDLE) / (FULL - IDLE)).clamp(0.0, 1.0);
-    let crowded = full.max(slowest(compute, state));
-    let gain = (compute.wait_share * 0.2 + 0.05) * crowded * compute.prefetch_share;
-    given_up * (lost - gain * CAUTION)
+    let missed = 1.0 - compute.hit_rate;
+    let gain = compute.wait_share * full * missed * compute.prefetch_share * CAUTION;
+    let loss = compute.hit_rate * compute.prefetch_share * 0.2;
+    given_up * (loss - gain)
 }
 
 fn warm(compute: &ComputeState, part_of_wants: f32, state: &ClusterState) -> f32 {
@@ -241,18 +233,6 @@ mod tests {
         assert_eq!(predict(&posture(Posture::Normal), &state), 0.0);
         state.compute[0].hit_rate = 0.95;
         assert!(predict(&posture(Posture::DemandOnly), &state) > 0.0);
-    }
-
-    #[test]
-    fn a_quarter_of_the_permits_is_enough_where_a_link_slowed_down() {
-        let mut state = state();
-        state.links[0].bandwidth_use = 0.3;
-        let first = Action { compute: NodeId(0), change: Change::Posture(Posture::DemandFirst), ttl_s: 60 };
-        assert!(predict(&first, &state) > 0.0, "nothing is crowded");
-        state.links[0].slowed = 0.8;
-        assert!(predict(&first, &state) < 0.0);
-        let only = Action { change: Change::Posture(Posture::DemandOnly), ..first };
-        assert!(predict(&only, &state) > 0.0);
     }
 
     #[test]
