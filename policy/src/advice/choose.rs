@@ -8,8 +8,8 @@ use super::state::ClusterState;
 use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 
-/// An expected change of the wait share smaller than this is not worth an action.
-const WORTH: f32 = 0.005;
+/// An expected change of the wait share smaller than this is not worth an action: a trial could not tell it from chance.
+const WORTH: f32 = 0.04;
 
 /// Who chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn each_chooser_chooses_its_way() {
-        let options = options(&[-0.01, 0.0, -0.2, -0.001]);
+        let options = options(&[-0.05, 0.0, -0.2, -0.03]);
         let cases: [(Chooser, &[usize]); 4] = [
             (Chooser::Rules, &[2, 0]),
             (Chooser::Never, &[]),

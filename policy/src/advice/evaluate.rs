@@ -37,8 +37,9 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
             let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-            let others = compute.jobs.iter().filter(|of| of.job != job).map(|of| of.wait_share);
-            let most = others.fold(0.0, f32::max);
+            // What a trainer waits for comes before any prefetch: who never looks ahead has nothing to gain.
+            let others = compute.jobs.iter().filter(|of| of.job != job && of.ahead > 1);
+            let most = others.map(|of| of.wait_share).fold(0.0, f32::max);
             // What is not fetched ahead is waited for.
             let lost = compute.hit_rate * compute.prefetch_share * 0.1;
             given_up * (lost - (most - own.wait_share) * CAUTION)
