@@ -130,8 +130,8 @@ def test_a_rank_trains_once(tiny_cluster: Cluster, client: rudder.Client) -> Non
 def test_another_version_of_the_dataset_is_refused(
     tiny_cluster: Cluster, datasets: Callable[..., Path]
 ) -> None:
-    other = datasets("generate:rmat:vertices=3000,edges=24000,dim=16,seed=8", 2, "--name", "d0")
-    assert rudder.Dataset(other).name == rudder.Dataset(tiny_cluster.dataset).name
+    name = rudder.Dataset(tiny_cluster.dataset).name
+    other = datasets("generate:rmat:vertices=3000,edges=24000,dim=16,seed=8", 2, "--name", name)
     with pytest.raises(errors.NodeRefused, match="another version"):
         rudder.Client(tiny_cluster.socket(), other, job=77, time_out=1.0)
 
