@@ -6,7 +6,7 @@ The same graph, seeds, samples and model in four arms: (a) all features in local
 store (one request to each owner a minibatch, no cache), (c) the same with an LRU row cache as large as Rudder's, (d) Rudder,
 looking 32 minibatches ahead. Each with 0, 2 and 4 loader workers; the best counts. Arms are interleaved and repeated;
 figures are medians, and epochs after the first, except where said. The losses of all runs must be equal, step by step, or
-it fails (of DGL: of all with as many workers, since its minibatches depend on that).
+it fails (of all with as many workers, since minibatches depend on that).
 
 Two settings: links that carry twice what the training asks for, and starved ones, with a quarter of it. Compute is this
 CPU's, which stands in for a GPU. Everything runs on this machine, so processes compete for its cores.

@@ -94,12 +94,13 @@ def _row(key: tuple[str, str, int], group: list[Run]) -> Row:
 
 
 def unequal(runs: list[Run]) -> list[str]:
-    """Runs of a framework whose losses are not those of its first run, bit by bit. DGL deals seeds out in as many
-    slices as it has workers, so that its minibatches, and losses, are others with another number of them."""
+    """Runs of a framework whose losses are not those of its first run with as many workers, bit by bit. Another number of
+    them makes other minibatches: DGL deals seeds out in as many slices, and PyG's loader draws from the generator that
+    shuffles the next epoch when it starts workers."""
     first: dict[tuple[str, int], Run] = {}
     found = []
     for run in runs:
-        with_it = first.setdefault((run.framework, run.workers if run.framework == "dgl" else 0), run)
+        with_it = first.setdefault((run.framework, run.workers), run)
         if run.losses != with_it.losses:
             pairs = zip(run.losses, with_it.losses, strict=False)
             at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(run.losses))
