@@ -14,7 +14,6 @@ pub fn is_needed(policy: PolicySpec) -> bool {
     matches!(
         policy,
         PolicySpec::Degree
-            | PolicySpec::Rudder { sampling: Some(_) }
             | PolicySpec::Presc { .. }
             | PolicySpec::Vip { .. }
             | PolicySpec::MassiveGnn(_)
@@ -22,7 +21,13 @@ pub fn is_needed(policy: PolicySpec) -> bool {
     )
 }
 
-/// The prior of a policy that needs one: for each block, by id, a number whose order is that of expected uses.
+/// Whether a policy makes use of a prior, where there is a graph to make it from.
+#[must_use]
+pub fn is_of_use(policy: PolicySpec) -> bool {
+    is_needed(policy) || matches!(policy, PolicySpec::Rudder { sampling: Some(_) })
+}
+
+/// The prior of a policy that makes use of one: for each block, by id, a number whose order is that of expected uses.
 ///
 /// `remote` says of each part whether its blocks are fetched. Tables that have a row for every vertex are told apart
 /// from others by that, and blocks of the others get 0. `train_ids` may be empty for every vertex.
@@ -139,9 +144,11 @@ mod tests {
         let (indptr, indices) = graph();
         let graph = Csc::new(&indptr, &indices).unwrap();
         let book = book(6, 3, 1);
-        for policy in PolicySpec::ALL {
+        let told = PolicySpec::Rudder { sampling: Some(rudder_topology::Sampling::PUBLISHED) };
+        assert!(is_of_use(told) && !is_needed(told));
+        for policy in PolicySpec::ALL.into_iter().chain([told]) {
             let prior = of(policy, graph, &book, &[], &[true; 3]);
-            assert_eq!(prior.is_some(), is_needed(policy), "{policy}");
+            assert_eq!(prior.is_some(), is_of_use(policy), "{policy}");
             if let Some(prior) = prior {
                 assert_eq!(prior.len(), book.blocks() as usize, "{policy}");
                 assert!(prior.iter().all(|&uses| uses >= 0.0) && prior[4] > 0.0, "{policy}: {prior:?}");

@@ -16,9 +16,24 @@ pub(super) fn of(
     book: &PartitionBook,
     replicas: &[Vec<(NodeId, LinkCost)>],
 ) -> Result<Option<Arc<[f32]>>, NodeError> {
-    if !prior::is_needed(policy) {
+    if !prior::is_of_use(policy) {
         return Ok(None);
     }
+    match from_graph(policy, dataset, book, replicas) {
+        Err(error) if !prior::is_needed(policy) => {
+            tracing::warn!(dataset = %dataset.name, %policy, "goes on without what the graph makes likely: {error}");
+            Ok(None)
+        }
+        computed => computed,
+    }
+}
+
+fn from_graph(
+    policy: PolicySpec,
+    dataset: &topology::Dataset,
+    book: &PartitionBook,
+    replicas: &[Vec<(NodeId, LinkCost)>],
+) -> Result<Option<Arc<[f32]>>, NodeError> {
     let name = || dataset.name.clone();
     let opened = Dataset::open(&dataset.directory).map_err(|source| NodeError::Graph {
         policy: policy.name(),
