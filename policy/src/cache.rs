@@ -9,6 +9,8 @@ use rudder_graph::{BlockRows, PartitionBook};
 use rudder_topology::{BlockId, SlotId, TableId};
 use rustc_hash::FxHashMap;
 
+mod resize;
+
 const NONE: u32 = u32::MAX;
 
 // A block's state: flags above, pins below.
@@ -19,8 +21,10 @@ const VALID: u16 = 1 << 14;
 const IN_FLIGHT: u16 = 1 << 13;
 /// Some rows came by prefetch and were not used since.
 const UNUSED: u16 = 1 << 12;
+/// Its slot is beyond what the cache may use now: it goes as soon as nothing holds it.
+const STRANDED: u16 = 1 << 11;
 /// Also the most that a block can have at once.
-const PINS: u16 = UNUSED - 1;
+const PINS: u16 = STRANDED - 1;
 
 /// Rows of a slot whose blocks have several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +40,7 @@ pub(crate) struct Standing {
     pub pinned: usize,
     pub evictable: usize,
     /// Some block cannot be pinned once more.
-    pub pins_used_up: bool,
+    pub unpinnable: bool,
 }
 
 /// Slots of one table.
@@ -44,6 +48,9 @@ pub(crate) struct Standing {
 struct Class {
     /// First block of the next table.
     blocks_end: u32,
+    first_slot: u32,
+    /// Slots that may be used, from the first on.
+    usable: u32,
     first_free: u32,
     free: u32,
     pinned: u32,
@@ -62,6 +69,8 @@ pub struct CacheIndex {
     /// Rows on their way, by slot, where blocks have several.
     in_flight: FxHashMap<u32, u64>,
     classes: Vec<Class>,
+    /// Blocks that were held in slots beyond the limit when it was set; some may be gone by now.
+    stranded: Vec<BlockId>,
     geometry: Geometry,
 }
 
@@ -84,7 +93,8 @@ impl CacheIndex {
             }
             let free = range.len() as u32;
             let first_free = if free == 0 { NONE } else { range.start };
-            classes.push(Class { blocks_end, first_free, free, pinned: 0, evictable: 0 });
+            let (first_slot, usable) = (range.start, free);
+            classes.push(Class { blocks_end, first_slot, usable, first_free, free, pinned: 0, evictable: 0 });
         }
         let single = tables().all(|table| book.rows_per_block(table) == Some(1));
         CacheIndex {
@@ -94,6 +104,7 @@ impl CacheIndex {
             masks: if single { vec![] } else { vec![Masks::default(); slots as usize] },
             in_flight: FxHashMap::default(),
             classes,
+            stranded: vec![],
             geometry,
         }
     }
@@ -196,6 +207,13 @@ impl CacheIndex {
         evictable(self.state(block))
     }
 
+    /// Slots of a table's class that may be used: fewer than there are, after the cache was made smaller.
+    #[must_use]
+    #[inline]
+    pub fn slots(&self, table: TableId) -> usize {
+        self.classes.get(table.index()).map_or(0, |class| class.usable as usize)
+    }
+
     /// Free slots of a table's class.
     #[must_use]
     pub fn free_slots(&self, table: TableId) -> usize {
@@ -219,12 +237,12 @@ impl CacheIndex {
         (0..self.block_in.len() as u32).filter_map(|slot| self.block_in(SlotId(slot)))
     }
 
-    /// Bytes of slots in use, and of all slots.
+    /// Bytes of slots in use, and of all slots that may be used. Those that blocks have still to leave count as neither.
     #[must_use]
     pub fn occupancy_bytes(&self) -> (u64, u64) {
         let tables = (0..self.geometry.classes()).map(|t| TableId(t as u16));
         tables.fold((0, 0), |(used, all), table| {
-            let slots = self.geometry.class_slots(table).len();
+            let slots = self.slots(table);
             let bytes = self.geometry.slot_bytes(table);
             (used + (slots - self.free_slots(table)) as u64 * bytes, all + slots as u64 * bytes)
         })
@@ -283,17 +301,20 @@ impl CacheIndex {
     #[inline]
     pub(crate) fn evict(&mut self, block: BlockId) -> u64 {
         let state = std::mem::replace(&mut self.state[block.index()], 0);
-        debug_assert!(evictable(state));
+        debug_assert!(evictable(state & !STRANDED));
         let slot = std::mem::replace(&mut self.slot_of[block.index()], NONE);
         let unused = match self.masks.get_mut(slot as usize) {
             Some(masks) => std::mem::take(masks).unused,
             None => u64::from(state & UNUSED != 0),
         };
         let class = self.class_mut(block);
-        class.free += 1;
-        class.evictable -= 1;
-        let next = std::mem::replace(&mut class.first_free, slot);
-        self.block_in[slot as usize] = next;
+        class.evictable -= u32::from(evictable(state));
+        self.block_in[slot as usize] = if slot - class.first_slot < class.usable {
+            class.free += 1;
+            std::mem::replace(&mut class.first_free, slot)
+        } else {
+            NONE
+        };
         unused
     }
 
@@ -398,7 +419,7 @@ impl CacheIndex {
             standing.without_slot += usize::from(state & HAS_SLOT == 0);
             standing.pinned += usize::from(state & PINS != 0);
             standing.evictable += usize::from(evictable(state));
-            standing.pins_used_up |= state & PINS == PINS;
+            standing.unpinnable |= state & PINS == PINS || state & STRANDED != 0;
         }
         standing
     }
@@ -426,7 +447,9 @@ impl CacheIndex {
     #[inline]
     pub(crate) fn can_pin(&self, rows: BlockRows) -> bool {
         let state = self.state(rows.block);
-        state & HAS_SLOT != 0 && state & PINS != PINS && rows.mask & !self.valid(rows.block) == 0
+        state & (HAS_SLOT | STRANDED) == HAS_SLOT
+            && state & PINS != PINS
+            && rows.mask & !self.valid(rows.block) == 0
     }
 
     /// Drops a pin of each of these blocks of a table. A slot that holds nothing, and nothing on its way, is freed.
@@ -476,5 +499,5 @@ impl CacheIndex {
 
 #[inline]
 fn evictable(state: u16) -> bool {
-    state & (HAS_SLOT | IN_FLIGHT | PINS) == HAS_SLOT
+    state & (HAS_SLOT | IN_FLIGHT | PINS | STRANDED) == HAS_SLOT
 }

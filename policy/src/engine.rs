@@ -32,10 +32,12 @@ mod benefit;
 mod complete;
 mod foresee;
 mod pieces;
+mod resize;
 mod sample;
 
 pub use announce::local_mapping;
 pub use foresee::{ForeseeRefusal, ReplayAlarm};
+pub use resize::ResizeRefusal;
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -77,6 +79,8 @@ pub struct Engine {
     /// For policies that the guard watches.
     benefit: Option<benefit::Benefit>,
     credits: u32,
+    /// What the cache was made with.
+    cache_bytes: Bytes,
     /// Minibatches that pass by the cache, with the next block of each.
     pieces: Vec<pieces::Progress>,
     /// Events that the policy gets with the next ones.
@@ -122,6 +126,7 @@ impl Engine {
             job_waits_ns: BTreeMap::new(),
             benefit,
             credits: config.credits,
+            cache_bytes: config.cache_bytes,
             pieces: vec![],
             unseen: vec![],
             foresight: foresee::Foresight::default(),

@@ -37,25 +37,37 @@ pub struct CacheTooSmall {
 /// Chunks are this large unless the budget is smaller: few enough to pass, small enough to free one at a time.
 pub const CHUNK_BYTES: u64 = 64 << 20;
 
+fn slot_bytes(book: &PartitionBook, table: TableId) -> u64 {
+    u64::from(book.block_bytes(table).unwrap_or(0)).max(1)
+}
+
+/// Divides a budget over the tables by their bytes: the slots that each of them gets.
+pub(crate) fn slots_within(book: &PartitionBook, budget: Bytes) -> Result<Vec<u32>, CacheTooSmall> {
+    let tables = (0..book.tables()).map(|t| TableId(t as u16));
+    let bytes_of = |t: TableId| book.rows(t) * u64::from(book.row_bytes(t).unwrap_or(0));
+    let total: u128 = tables.clone().map(|t| u128::from(bytes_of(t))).sum::<u128>().max(1);
+    let slots = |table| {
+        let slot_bytes = slot_bytes(book, table);
+        let share = (u128::from(budget.0) * u128::from(bytes_of(table)) / total) as u64;
+        let slots = (share / slot_bytes).min(u64::from(book.blocks())) as u32;
+        if slots == 0 && bytes_of(table) > 0 {
+            return Err(CacheTooSmall { budget, slot: Bytes(slot_bytes), table });
+        }
+        Ok(slots)
+    };
+    tables.map(slots).collect()
+}
+
 impl Geometry {
-    /// Divides the budget over the tables by their bytes. Slots start at multiples of their row's size within a
-    /// chunk, chunks hold whole slots.
+    /// Slots start at multiples of their row's size within a chunk, chunks hold whole slots.
     pub fn new(book: &PartitionBook, budget: Bytes) -> Result<Self, CacheTooSmall> {
         let tables = (0..book.tables()).map(|t| TableId(t as u16));
-        let bytes_of = |t: TableId| book.rows(t) * u64::from(book.row_bytes(t).unwrap_or(0));
-        let total: u128 = tables.clone().map(|t| u128::from(bytes_of(t))).sum::<u128>().max(1);
         let largest = tables.clone().map(|t| u64::from(book.block_bytes(t).unwrap_or(0))).max().unwrap_or(0);
         let chunk_bytes = CHUNK_BYTES.max(largest).min(budget.0.max(largest)).next_multiple_of(4096);
         let mut geometry = Geometry { classes: vec![], chunk_bytes, chunks: 0, blocks: book.blocks() };
         let mut next_slot = 0_u32;
-        for table in tables {
-            let slot_bytes = u64::from(book.block_bytes(table).unwrap_or(0)).max(1);
-            let share = (u128::from(budget.0) * u128::from(bytes_of(table)) / total) as u64;
-            let blocks = u64::from(book.blocks());
-            let slots = (share / slot_bytes).min(blocks) as u32;
-            if slots == 0 && bytes_of(table) > 0 {
-                return Err(CacheTooSmall { budget, slot: Bytes(slot_bytes), table });
-            }
+        for (table, slots) in tables.zip(slots_within(book, budget)?) {
+            let slot_bytes = slot_bytes(book, table);
             let slots_per_chunk = (chunk_bytes / slot_bytes).max(1) as u32;
             geometry.classes.push(SlotClass {
                 slot_bytes,

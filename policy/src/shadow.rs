@@ -46,6 +46,11 @@ impl Shadow {
         }
     }
 
+    /// The cache has so many slots from now on. The blocks that are followed stay the same.
+    pub fn resize(&mut self, slots: u32) {
+        self.slots = (f64::from(slots) * self.share()).round() as usize;
+    }
+
     /// Share of the blocks that is followed.
     #[must_use]
     pub fn share(&self) -> f64 {

@@ -41,6 +41,8 @@ pub enum Event {
     },
     /// Rows did not arrive and are in flight no more.
     Failed(Vec<BlockRows>),
+    /// Blocks went since the cache is smaller now, and none of the policy's steps let them go.
+    Withdrawn(Vec<BlockId>),
     /// The validator refused a step that the policy proposed, or these parts of it.
     Refused(Step, Refusal),
     /// A storage node can be reached again, or no more.

@@ -154,6 +154,12 @@ impl World {
         self.react(reaction);
     }
 
+    /// The cache has so many bytes from now on, at most those that it was made with.
+    pub fn resize(&mut self, bytes: u64) {
+        let reaction = self.engine.resize_cache(Bytes(bytes)).expect("bytes within bounds");
+        self.react(reaction);
+    }
+
     /// Plans, validates and carries out what follows from a stage.
     pub fn carry_out(&mut self, reaction: Reaction) {
         self.react(reaction);
@@ -312,6 +318,10 @@ impl World {
         let view = self.engine.view();
         let (used, all) = view.cache.occupancy_bytes();
         assert!(used <= all, "resident bytes within capacity");
+        for block in view.cache.resident().filter(|&block| view.cache.is_stranded(block)) {
+            let held = view.cache.is_pinned(block) || view.cache.in_flight(block) != 0;
+            assert!(held, "{block} stays beyond the cache's limit");
+        }
         let per_link: u64 = view.links.links().map(|(_, link)| link.in_flight_bytes).sum();
         let moving: u64 = self.in_flight.iter().map(|transfer| transfer.bytes).sum();
         assert_eq!(per_link, moving, "permits out are bytes in flight");

@@ -83,6 +83,10 @@ impl Admissions {
         if mask & !view.cache.valid(block) == 0 {
             return Err(Refusal::AlreadyResident);
         }
+        // Whatever has its minibatch reserved must come all the same.
+        if view.cache.is_stranded(block) && !view.cache.is_pinned(block) {
+            return Err(Refusal::Capacity);
+        }
         if let Some(victim) = evict {
             evictable(victim, view)?;
             if victim == block || view.cache.table_of(victim) != near.table {
@@ -136,6 +140,8 @@ pub(crate) fn evictable(block: BlockId, view: &View) -> Result<(), Refusal> {
         Err(Refusal::Pinned)
     } else if view.cache.in_flight(block) != 0 {
         Err(Refusal::AlreadyInFlight)
+    } else if view.cache.is_stranded(block) {
+        Err(Refusal::Capacity)
     } else {
         Ok(())
     }
@@ -166,7 +172,7 @@ pub(crate) fn reserve(id: EntryId, evict: &[BlockId], view: &View) -> Result<(),
     for table in entry.segments.chunk_by(|a, b| a.table == b.table) {
         let blocks = &entry.blocks[table[0].start as usize..table[table.len() - 1].end as usize];
         let standing = view.cache.standing(blocks);
-        if standing.pins_used_up {
+        if standing.unpinnable {
             return Err(Refusal::Capacity);
         }
         let class = table[0].table;

@@ -8,14 +8,36 @@ use rudder_topology::{ControllerSpec, MassiveGnnSpec, NodeId, PolicySpec, Share,
 
 #[derive(Clone, Debug)]
 enum Move {
-    Announce { rank: u32, x: Vec<u32>, y: Vec<u32> },
-    WantOldest { rank: u32 },
-    ReleaseOldest { rank: u32 },
-    Arrive { pick: usize },
-    Lose { pick: usize },
-    Down { node: u16 },
-    Up { node: u16 },
-    Die { rank: u32 },
+    Announce {
+        rank: u32,
+        x: Vec<u32>,
+        y: Vec<u32>,
+    },
+    WantOldest {
+        rank: u32,
+    },
+    ReleaseOldest {
+        rank: u32,
+    },
+    Arrive {
+        pick: usize,
+    },
+    Lose {
+        pick: usize,
+    },
+    Down {
+        node: u16,
+    },
+    Up {
+        node: u16,
+    },
+    Die {
+        rank: u32,
+    },
+    /// Of the cache's bytes, in percent.
+    Resize {
+        percent: u64,
+    },
     Panic,
 }
 
@@ -50,6 +72,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (0..PARTS).prop_map(|node| Move::Down { node }),
         2 => (0..PARTS).prop_map(|node| Move::Up { node }),
         1 => (0_u32..3).prop_map(|rank| Move::Die { rank }),
+        1 => (10_u64..=100).prop_map(|percent| Move::Resize { percent }),
         1 => Just(Move::Panic),
     ];
     proptest::collection::vec(one, 0..150)
@@ -61,7 +84,7 @@ fn oldest(world: &World, rank: u32) -> Option<u64> {
     Some(key.1.0)
 }
 
-fn step(world: &mut World, next: &mut [u64; 3], step: Move) {
+fn step(world: &mut World, cache_bytes: u64, next: &mut [u64; 3], step: Move) {
     match step {
         Move::Announce { rank, x, y } => {
             let queued = world.announced.keys().filter(|key| key.0 == trainer(rank)).count();
@@ -100,6 +123,8 @@ fn step(world: &mut World, next: &mut [u64; 3], step: Move) {
             world.connect(trainer(rank));
             // A new connection may count anew; going on is what a client that reconnects does.
         }
+        // Not below a block of each table.
+        Move::Resize { percent } => world.resize((cache_bytes * percent / 100).max(64)),
         Move::Panic => world.engine.recover(),
     }
 }
@@ -154,7 +179,7 @@ proptest! {
         }
         let mut next = [0; 3];
         for one in moves {
-            step(&mut world, &mut next, one);
+            step(&mut world, cache_bytes, &mut next, one);
         }
         drain(&mut world);
         prop_assert!(world.failed.is_empty());

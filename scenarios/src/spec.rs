@@ -49,6 +49,7 @@
 //! at = "3s"
 //! link = "s0-c1"                        # both directions between two nodes, or: node = "s1"
 //! bandwidth = "10Mbit/s"                # from now on; of a node: of its interface. Or: down = true, up = true
+//!                                       # Of a compute node also: cache_share = 0.1, at most the cluster's
 //!
 //! [[event]]                             # from this minibatch of every trainer on, the sampler asks for others
 //! minibatch = 200
@@ -158,6 +159,7 @@ pub struct EventSpec {
     pub link: Option<At<String>>,
     pub node: Option<At<String>>,
     pub bandwidth: Option<At<String>>,
+    pub cache_share: Option<At<f64>>,
     pub down: Option<At<bool>>,
     pub up: Option<At<bool>>,
     pub minibatch: Option<At<i64>>,

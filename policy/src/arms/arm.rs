@@ -131,6 +131,12 @@ impl<O: Order> Arm<O> {
                     self.order.lost(rows.block, view);
                 }
             }
+            Event::Withdrawn(blocks) => {
+                for &block in blocks {
+                    self.rewind(block, view);
+                    self.order.lost(block, view);
+                }
+            }
             Event::Refused(step, _) => self.refused(step, view),
             Event::LinkChanged(_) => self.cursors.clear(),
             Event::Wanted(_) | Event::Tick | Event::ParametersChanged => {}
@@ -204,7 +210,7 @@ impl<O: Order> Arm<O> {
             Prefetching::Off => 0,
         };
         let mut candidates = vec![];
-        let slots = view.cache.geometry().slots() as usize;
+        let slots: usize = (0..view.book.tables()).map(|table| view.cache.slots(TableId(table as u16))).sum();
         let mut blocks = 0;
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };

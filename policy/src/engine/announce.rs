@@ -55,6 +55,7 @@ impl Engine {
         }
         self.foresight.forget(trainer);
         self.facts.window.disconnect(trainer);
+        self.withdraw(&mut events);
         Reaction { events, commands: vec![] }
     }
 
@@ -195,7 +196,8 @@ impl Engine {
     /// The trainer gives a minibatch back. `None`: it was not announced.
     pub fn release(&mut self, trainer: TrainerId, minibatch: MinibatchId, now_ns: u64) -> Option<Reaction> {
         let id = self.announced(trainer, minibatch)?;
-        let events = self.drop_entry(id, Some(now_ns));
+        let mut events = self.drop_entry(id, Some(now_ns));
+        self.withdraw(&mut events);
         self.statistics.minibatches_released += 1;
         Some(Reaction { events, commands: vec![] })
     }

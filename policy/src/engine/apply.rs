@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// The validator found the block evictable.
-    fn evict(&mut self, block: BlockId) {
+    pub(super) fn evict(&mut self, block: BlockId) {
         let (valid, single) = (self.facts.cache.valid(block), self.facts.cache.has_single_rows());
         self.facts.window.note_evicted(block, valid, single);
         let unused = self.facts.cache.evict(block);

@@ -32,6 +32,13 @@ impl Benefit {
         }
     }
 
+    /// The cache has so many slots for a table now.
+    pub fn resize(&mut self, table: TableId, slots: u32) {
+        if let Some(shadow) = self.shadows.get_mut(table.index()) {
+            shadow.resize(slots);
+        }
+    }
+
     pub fn switches(&self) -> u32 {
         self.guard.switches()
     }

@@ -35,6 +35,7 @@ impl Engine {
                 self.failed(&transfer, Some((item, Failure::StorageRefused)), &mut reaction);
             }
         }
+        self.withdraw(&mut reaction.events);
         self.next_pieces(now_ns, &mut reaction.commands);
         self.count_waits(&reaction.commands, now_ns);
         reaction

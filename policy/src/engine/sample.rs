@@ -18,7 +18,7 @@ impl Engine {
         let tables = (0..self.facts.book.tables()).map(|table| TableId(table as u16));
         let (mut slots, mut free) = (0, 0);
         for table in tables {
-            slots += cache.geometry().class_slots(table).len();
+            slots += cache.slots(table);
             free += cache.free_slots(table);
         }
         let links = self.facts.links.links().map(|(storage, link)| LinkSample {

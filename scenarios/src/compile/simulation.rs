@@ -70,7 +70,10 @@ impl Compiler {
         if event.at.is_none() {
             self.error(line, ScenarioError::Missing { key: "at", example: "\"20s\"" });
         }
-        let elsewhere = event.link.is_some() || event.node.is_some() || event.bandwidth.is_some();
+        let elsewhere = event.link.is_some()
+            || event.node.is_some()
+            || event.bandwidth.is_some()
+            || event.cache_share.is_some();
         if elsewhere || event.minibatch.is_some() || event.down.is_some() || event.up.is_some() {
             let reason = "a job that joins says nothing of links, nodes and the first job's minibatches";
             self.error(line, ScenarioError::Value { key: "event", reason: reason.to_owned() });
@@ -150,10 +153,11 @@ impl Compiler {
         let at = self.parsed("at", event.at.as_ref());
         let flag = |given: Option<At<bool>>| given.is_some_and(|given| given.value);
         let said = usize::from(event.bandwidth.is_some())
+            + usize::from(event.cache_share.is_some())
             + usize::from(flag(event.down))
             + usize::from(flag(event.up));
         if said != 1 || event.link.is_some() == event.node.is_some() {
-            let reason = "write link or node, and with it bandwidth; a storage node may go `down = true` and `up = true`";
+            let reason = "write link or node, and with it bandwidth; a storage node may go `down = true` and `up = true`, a compute node take another `cache_share`";
             self.error(event.line, ScenarioError::Value { key: "event", reason: reason.to_owned() });
             return None;
         }
@@ -171,6 +175,16 @@ impl Compiler {
             }
             (_, Some(node), Some(rate)) => {
                 Change::Interface { node: self.node(&node.value, node.line, cluster)?, rate }
+            }
+            (_, Some(node), None) if event.cache_share.is_some() => {
+                let left = self.cache_left(event.cache_share?, cluster)?;
+                let id = self.node(&node.value, node.line, cluster)?;
+                if id.index() < cluster.storage_nodes as usize {
+                    let reason = format!("{} is no compute node, and only these have a cache", node.value);
+                    self.error(node.line, ScenarioError::Value { key: "node", reason });
+                    return None;
+                }
+                Change::Cache { node: id, left }
             }
             (_, Some(node), None) if event.bandwidth.is_none() => {
                 let id = self.node(&node.value, node.line, cluster)?;
@@ -191,6 +205,17 @@ impl Compiler {
             _ => return None,
         };
         Some(TimedEvent { at: at?, what })
+    }
+
+    /// Of the bytes that a cache began with, what it keeps.
+    fn cache_left(&mut self, share: At<f64>, cluster: &ClusterPlan) -> Option<f64> {
+        let most = cluster.cache_share;
+        if !(0.001..=most).contains(&share.value) {
+            let (value, min, max) = (share.value.to_string(), "0.001".to_owned(), most.to_string());
+            self.error(share.line, ScenarioError::Range { key: "cache_share", value, min, max });
+            return None;
+        }
+        Some(share.value / most)
     }
 
     /// Nodes as the runner calls them: s0, s1, ... and c0, c1, ...

@@ -134,6 +134,20 @@ fn events_and_variation_are_for_simulations() {
 }
 
 #[test]
+fn a_cache_shrinks_and_grows_back_up_to_the_clusters() {
+    let event = |node: &str, share: f64| {
+        format!("{SMALL}\n[[event]]\nat = \"3s\"\nnode = \"{node}\"\ncache_share = {share}\n")
+    };
+    let scenario = compile(&event("c1", 0.125), Path::new("x.toml")).unwrap();
+    let what = Change::Cache { node: NodeId(4), left: 0.125 / scenario.cluster.cache_share };
+    assert_eq!(scenario.events, [TimedEvent { at: Nanos::from_secs(3), what }]);
+    for (node, share, reason) in [("c1", 2.0, "cache_share"), ("c1", 0.0, "cache_share"), ("s0", 0.1, "s0")] {
+        let errors = compile(&event(node, share), Path::new("x.toml")).unwrap_err().to_string();
+        assert!(errors.contains(reason), "{errors}");
+    }
+}
+
+#[test]
 fn samplers_change_jobs_join_and_advisors_are_asked() {
     let text = format!(
         "{SMALL}\n[[event]]\nminibatch = 20\nfanout = [20, 15]\n[[event]]\nat = \"2s\"\njoin = true\nwindow = 0\n\

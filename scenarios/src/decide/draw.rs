@@ -18,7 +18,8 @@
 //!
 //! A degraded link or interface keeps 5 to 40 % of its rate. A changed fan-out asks for 1.5 to 3 times the rows, of a
 //! flatter distribution. A job that joins has a trainer on each compute node, half to twice the rows of the first job's
-//! minibatches, its window and no all-reduce; one without look-ahead has window 0. A node that goes comes back after 10 to 25 s.
+//! minibatches, its window and no all-reduce; one without look-ahead has window 0. A cache that shrinks keeps 15 to 60 %
+//! of its bytes, on one compute node. A node that goes comes back after 10 to 25 s.
 
 use crate::sim::{
     Change, Costs, Join, Load, Rows, Sharing, SimCompute, SimNode, SimSpec, TimedEvent, Variation,
@@ -46,6 +47,8 @@ pub enum Kind {
     StorageGoes,
     /// The sampler asks for more rows.
     FanoutChanges,
+    /// The cache of a compute node.
+    CacheShrinks,
     /// A second job.
     JobJoins,
     /// A second job whose trainers announce nothing ahead.
@@ -53,12 +56,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Steady,
         Kind::LinkDegrades,
         Kind::StorageSlows,
         Kind::StorageGoes,
         Kind::FanoutChanges,
+        Kind::CacheShrinks,
         Kind::JobJoins,
         Kind::JobWithoutLookAhead,
     ];
@@ -71,6 +75,7 @@ impl Kind {
             Kind::StorageSlows => "storage slows",
             Kind::StorageGoes => "storage goes",
             Kind::FanoutChanges => "fan-out changes",
+            Kind::CacheShrinks => "cache shrinks",
             Kind::JobJoins => "job joins",
             Kind::JobWithoutLookAhead => "no look-ahead",
         }
@@ -215,6 +220,10 @@ fn change_of(kind: Kind, at: Nanos, spec: &mut SimSpec, draws: &mut Draws) {
         Kind::Steady | Kind::FanoutChanges => {}
         Kind::LinkDegrades => add(at, Change::Link { between: (node, compute), rate }),
         Kind::StorageSlows => add(at, Change::Interface { node, rate }),
+        Kind::CacheShrinks => {
+            let left = draws.within(0.15, 0.6);
+            add(at, Change::Cache { node: compute, left });
+        }
         Kind::StorageGoes => {
             add(at, Change::Down { node });
             add(Nanos(at.0 + (draws.within(10.0, 25.0) * 1e9) as u64), Change::Up { node });

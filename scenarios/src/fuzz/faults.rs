@@ -16,7 +16,7 @@ pub(super) fn any_event(world: &mut World) {
 }
 
 fn fault(world: &mut World) {
-    match world.random.below(11) {
+    match world.random.below(12) {
         0 => with_node(world, World::node_down),
         1 | 2 => with_node(world, World::node_up),
         3 => end_badly(world, Ending::Lost),
@@ -32,6 +32,10 @@ fn fault(world: &mut World) {
         7 => world.answer_late(),
         8 => world.answer_by_stranger(),
         9 => world.recover(),
+        10 => {
+            let tenths = world.random.between(1, 10);
+            world.resize(tenths);
+        }
         _ => {
             world.now_ns += world.options.transfer_timeout_ns;
             world.tick();

@@ -152,6 +152,13 @@ fn cluster(random: &mut Random, dataset: &Dataset, seed: u64, policy: PolicySpec
     }
 }
 
+/// Of a node's cache, what holds a block of each table.
+fn smallest_share(spec: &SimSpec, node: NodeId) -> f64 {
+    let cache = spec.nodes[node.index()].compute.as_ref().map_or(0, |side| side.cache.0);
+    let holds = |&tenths: &u64| Geometry::new(&spec.book, Bytes(cache * tenths / 10)).is_ok();
+    (1..10).find(holds).unwrap_or(10) as f64 / 10.0
+}
+
 /// What goes comes back, and what slows down recovers: the run must end.
 fn events(random: &mut Random, spec: &SimSpec) -> Vec<TimedEvent> {
     let storage = spec.nodes.iter().filter(|node| node.compute.is_none()).count() as u64;
@@ -164,9 +171,13 @@ fn events(random: &mut Random, spec: &SimSpec) -> Vec<TimedEvent> {
         let slow = BytesPerSecond(if random.one_in(3) { 0 } else { random.between(1_000, 50_000) });
         let other = NodeId((storage + random.below(all - storage)) as u16);
         let rate = spec.nodes[node.index()].up;
-        let (what, back) = match random.below(3) {
+        let (what, back) = match random.below(4) {
             0 => (Change::Down { node }, Change::Up { node }),
-            1 => (Change::Interface { node: other, rate: slow }, Change::Interface { node: other, rate }),
+            1 => {
+                let left = smallest_share(spec, other).max(random.between(1, 9) as f64 / 10.0);
+                (Change::Cache { node: other, left }, Change::Cache { node: other, left: 1.0 })
+            }
+            2 => (Change::Interface { node: other, rate: slow }, Change::Interface { node: other, rate }),
             _ => {
                 let between = (node, other);
                 (Change::Link { between, rate: slow }, Change::Link { between, rate })

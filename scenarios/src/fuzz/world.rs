@@ -9,7 +9,7 @@ use super::trainer::{Served, Trainer, draw_rows, minibatch_id};
 use rudder_graph::location::{LOCAL_MAPPINGS, Location, PRIVATE_MAPPING};
 use rudder_policy::engine::Engine;
 use rudder_policy::step::{Command, Destination, Event, Item, Outcome, Reaction, Step, TrainerId, Transfer};
-use rudder_topology::{Generation, MinibatchId, NodeId, PartId, TableId, TransferId};
+use rudder_topology::{Bytes, Generation, MinibatchId, NodeId, PartId, TableId, TransferId};
 use std::collections::BTreeSet;
 
 /// A storage node: its incarnation while it is up.
@@ -35,6 +35,8 @@ pub struct World {
     pub engine: Engine,
     /// The cache's bytes, chunk by chunk.
     pub memory: Vec<Vec<u8>>,
+    /// How many of them may be used now.
+    pub cache_bytes: u64,
     pub now_ns: u64,
     pub nodes: Vec<Storage>,
     pub flights: Vec<Flight>,
@@ -60,6 +62,7 @@ impl World {
         let nodes =
             (0..options.nodes).map(|n| Storage { id: NodeId(n), up: None, next_generation: 1 }).collect();
         World {
+            cache_bytes: options.cache_bytes,
             options,
             dataset,
             engine,
@@ -402,6 +405,16 @@ impl World {
         self.notes.push(Note::NodeUp(id, generation));
         let reaction = self.engine.link_up(id, generation, self.now_ns);
         self.settle(reaction);
+    }
+
+    /// The cache is limited to some of its bytes, or has all of them back.
+    pub fn resize(&mut self, tenths: u64) {
+        let bytes = self.options.cache_bytes * tenths / 10;
+        // Too few for a block of each table: it keeps its size.
+        if let Ok(reaction) = self.engine.resize_cache(Bytes(bytes)) {
+            self.cache_bytes = bytes;
+            self.settle(reaction);
+        }
     }
 
     pub fn tick(&mut self) {

@@ -1,6 +1,6 @@
 //! A scenario file, simulated: the same cluster as the processes', from the same topology files, and the same report.
 
-use super::{Costs, Join, Load, SimError, SimSpec};
+use super::{Change, Costs, Join, Load, SimError, SimSpec};
 use crate::arm::Arm;
 use crate::compile::{JoinPlan, Scenario};
 use crate::decide::{self, DecideError, Decided, Played};
@@ -124,8 +124,9 @@ pub fn report(
     let reached =
         [BytesPerSecond((scenario.cluster.bandwidth.0 as f64 / Costs::default().wire_factor) as u64)];
     let slots = cache.0 / block(dataset.book()).0.max(1);
-    // It is known for one job whose sampler stays.
-    let plain = scenario.joins.is_empty() && scenario.fanouts.is_empty();
+    // It is known for one job whose sampler and caches stay.
+    let resized = scenario.events.iter().any(|event| matches!(event.what, Change::Cache { .. }));
+    let plain = scenario.joins.is_empty() && scenario.fanouts.is_empty() && !resized;
     let oracle =
         plain.then(|| oracle_row(scenario, dataset, workload, &runs, &reached, slots as usize)).flatten();
     let facts = LinkFacts {

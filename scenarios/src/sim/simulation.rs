@@ -315,7 +315,7 @@ impl<'a> Simulation<'a> {
                     self.stage(node, |engine, now| engine.link_down(storage, now))?;
                 }
             }
-            Event::Change(at) => self.change(at),
+            Event::Change(at) => self.change(at)?,
             Event::Join(job) => self.join(job),
             Event::Observe => self.observe()?,
             Event::Steer => self.answer()?,

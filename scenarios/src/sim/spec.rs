@@ -105,6 +105,8 @@ pub enum Change {
     Link { between: (NodeId, NodeId), rate: BytesPerSecond },
     /// Both directions of a node's interface.
     Interface { node: NodeId, rate: BytesPerSecond },
+    /// A compute node's cache keeps this share of the bytes that it began with.
+    Cache { node: NodeId, left: f64 },
     /// A storage node is gone.
     Down { node: NodeId },
     /// It is back, as another generation.
@@ -122,6 +124,8 @@ pub trait Rows: Sync {
 pub enum SimError {
     #[error("node {0}: {1}")]
     Engine(String, rudder_policy::engine::EngineRefusal),
+    #[error("the cache of {0} cannot change: {1}")]
+    Cache(String, rudder_policy::engine::ResizeRefusal),
     #[error("no node has trainers")]
     NoTrainers,
     #[error("{node} has no route to a storage node with part {part}")]

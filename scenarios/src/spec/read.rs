@@ -179,6 +179,7 @@ impl Reader<'_> {
             link: self.text_at(&mut keys, "link"),
             node: self.text_at(&mut keys, "node"),
             bandwidth: self.text_at(&mut keys, "bandwidth"),
+            cache_share: self.number(&mut keys, "cache_share"),
             down: self.flag(&mut keys, "down"),
             up: self.flag(&mut keys, "up"),
             minibatch: self.integer(&mut keys, "minibatch"),

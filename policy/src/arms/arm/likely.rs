@@ -71,7 +71,7 @@ impl<O: Order> Arm<O> {
                 continue;
             }
             let uses = self.order.expected_uses(block);
-            let slots = view.cache.geometry().class_slots(place.table).len();
+            let slots = view.cache.slots(place.table);
             let chance = -(-uses * self.likely.residence_minibatches(slots)).exp_m1();
             if chance < view.parameters.likely_accuracy_min {
                 break;

@@ -76,11 +76,15 @@ impl Marks {
         view.cache.has_slot(block) && !self.leaving.contains(block) || self.coming.contains(block)
     }
 
-    /// Rows of `mask` that are neither resident nor in flight once this plan is done.
+    /// Rows of `mask` that are neither resident nor in flight once this plan is done. None of a block that is about to
+    /// leave a slot beyond the cache's limit: when it has left, who planned past it is told.
     #[inline]
     pub fn absent(&self, rows: BlockRows, view: &View) -> u64 {
         let BlockRows { block, mask } = rows;
         let absent = if self.leaving.contains(block) { mask } else { view.absent(block, mask) };
+        if absent != 0 && view.cache.is_stranded(block) && !view.cache.is_pinned(block) {
+            return 0;
+        }
         if absent != 0 && self.coming.contains(block) {
             return absent & !self.rows.get(&block).copied().unwrap_or(1);
         }

@@ -10,7 +10,8 @@ use rudder_topology::{BlockId, TableId};
 
 impl<O: Order> Arm<O> {
     /// Reserves in order of time of use; what cannot be had stops those after it, except that what a trainer waits
-    /// for next passes by the cache when pins alone leave it no room.
+    /// for next passes by the cache when pins alone leave it no room. So it does when a block of it is pinned in a slot
+    /// that the cache has to give up: pinned once more and once more, such a block would stay for ever.
     pub(super) fn plan_reservations(
         &mut self,
         candidates: &[Candidate],
@@ -28,7 +29,9 @@ impl<O: Order> Arm<O> {
             let urgent = candidate.class == Class::Demand && view.window.is_next(candidate.id);
             let leaves_room = candidate.ahead > 0 && !urgent;
             let room_for_others = if leaves_room { oldest_of_others(candidate.id, view) } else { 0 };
-            let has_room = need.iter().all(|n| n.new + room_for_others <= n.free + n.evictable);
+            let unpinnable = need.iter().any(|n| n.unpinnable);
+            let has_room =
+                !unpinnable && need.iter().all(|n| n.new + room_for_others <= n.free + n.evictable);
             if has_room && let Some(evict) = self.victims_for(candidate, &need, &reserved, view) {
                 for n in &need {
                     self.budget.take_slots(n.table, n.new.min(n.free));
@@ -40,7 +43,7 @@ impl<O: Order> Arm<O> {
                 steps.push(Step::Reserve { entry: candidate.id, evict });
                 reserved.push(candidate.id);
             } else if urgent {
-                if need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
+                if unpinnable || need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
                     steps.push(Step::Bypass { entry: candidate.id });
                     // It pins what it finds.
                     for n in &need {
@@ -49,7 +52,7 @@ impl<O: Order> Arm<O> {
                     self.passing.push(candidate.id);
                     reserved.push(candidate.id);
                 }
-            } else {
+            } else if !unpinnable {
                 break;
             }
         }
@@ -64,15 +67,17 @@ impl<O: Order> Arm<O> {
         for segments in entry.segments.chunk_by(|a, b| a.table == b.table) {
             let table = segments[0].table;
             let blocks = &entry.blocks[segments[0].start as usize..segments[segments.len() - 1].end as usize];
-            let (mut new, mut own_evictable, mut own_pinned) = (0, 0, 0);
+            let (mut new, mut own_evictable, mut own_pinned, mut unpinnable) = (0, 0, 0, false);
             let untouched = reserved.is_empty() && self.marks.is_empty();
             if untouched {
                 let standing = view.cache.standing(blocks);
                 (new, own_evictable, own_pinned) =
                     (standing.without_slot, standing.evictable, standing.pinned);
+                unpinnable = standing.unpinnable;
             }
             let blocks_to_ask = if untouched { &[] } else { blocks };
             for &BlockRows { block, .. } in blocks_to_ask {
+                unpinnable |= view.cache.is_stranded(block);
                 if !self.marks.has_slot(block, view) {
                     new += 1;
                 } else if view.cache.is_pinned(block) {
@@ -89,7 +94,8 @@ impl<O: Order> Arm<O> {
                 own_evictable,
                 evictable: self.budget.evictable_slots(table).saturating_sub(own_evictable),
                 pinned_by_others: view.cache.pinned_slots(table).saturating_sub(own_pinned),
-                slots: view.cache.geometry().class_slots(table).len(),
+                slots: view.cache.slots(table),
+                unpinnable,
             });
         }
         needs
@@ -147,6 +153,8 @@ struct Need {
     evictable: usize,
     pinned_by_others: usize,
     slots: usize,
+    /// A block of it has to leave its slot, which others hold, before it can be pinned in another one.
+    unpinnable: bool,
 }
 
 /// Blocks that the oldest minibatches of other trainers still need pinned: a reservation ahead of use leaves room

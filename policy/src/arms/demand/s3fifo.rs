@@ -25,9 +25,14 @@ pub(in super::super) struct S3Fifo {
 struct Table {
     small: ListId,
     main: ListId,
-    small_slots: usize,
-    main_slots: usize,
     ghost: Ghost,
+}
+
+/// Slots of the small queue and of the main one.
+fn shares(table: TableId, view: &View) -> (usize, usize) {
+    let slots = view.cache.slots(table);
+    let small = (slots / SMALL_DIVISOR).max(1);
+    (small, slots - small.min(slots))
 }
 
 /// Ids in order of departure, the number of each one's latest entry beside it.
@@ -69,25 +74,21 @@ impl Ghost {
 impl S3Fifo {
     pub fn new(geometry: &Geometry, lists: &mut Lists) -> Self {
         let (small, main) = (one_list_each(geometry, lists), one_list_each(geometry, lists));
-        let table = |(n, (small, main))| {
-            let slots = geometry.class_slots(TableId(n as u16)).len();
-            let small_slots = (slots / SMALL_DIVISOR).max(1);
-            Table {
-                small,
-                main,
-                small_slots,
-                main_slots: slots - small_slots.min(slots),
-                ghost: Ghost::default(),
-            }
-        };
-        let tables = small.into_iter().zip(main).enumerate().map(table).collect();
+        let table = |(small, main)| Table { small, main, ghost: Ghost::default() };
+        let tables = small.into_iter().zip(main).map(table).collect();
         S3Fifo { tables, uses: vec![0; geometry.slots() as usize] }
     }
 }
 
 impl Table {
     /// The oldest of the small queue that may go, after those that were used often have moved to the main queue.
-    fn small_victim(&mut self, uses: &mut [u8], queues: &mut Queues, view: &View) -> Option<u32> {
+    fn small_victim(
+        &mut self,
+        main_slots: usize,
+        uses: &mut [u8],
+        queues: &mut Queues,
+        view: &View,
+    ) -> Option<u32> {
         let mut next = queues.lists.first(self.small);
         while let Some(slot) = next {
             next = queues.lists.next(slot);
@@ -96,12 +97,12 @@ impl Table {
             }
             queues.lists.remove(slot);
             if uses[slot as usize] <= 1 {
-                self.ghost.push(queues.block(slot), self.main_slots);
+                self.ghost.push(queues.block(slot), main_slots);
                 return Some(slot);
             }
             uses[slot as usize] = 0;
             queues.lists.push_back(self.main, slot);
-            if queues.lists.len(self.main) > self.main_slots
+            if queues.lists.len(self.main) > main_slots
                 && let Some(slot) = self.main_victim(uses, queues, view)
             {
                 return Some(slot);
@@ -149,12 +150,15 @@ impl Eviction for S3Fifo {
     }
 
     fn victim(&mut self, table: TableId, queues: &mut Queues, view: &View) -> Option<u32> {
+        let (small_slots, main_slots) = shares(table, view);
         let table = self.tables.get_mut(table.index())?;
         let uses = &mut self.uses;
-        if queues.lists.len(table.small) >= table.small_slots {
-            table.small_victim(uses, queues, view).or_else(|| table.main_victim(uses, queues, view))
+        if queues.lists.len(table.small) >= small_slots {
+            let small = table.small_victim(main_slots, uses, queues, view);
+            small.or_else(|| table.main_victim(uses, queues, view))
         } else {
-            table.main_victim(uses, queues, view).or_else(|| table.small_victim(uses, queues, view))
+            let main = table.main_victim(uses, queues, view);
+            main.or_else(|| table.small_victim(main_slots, uses, queues, view))
         }
     }
 

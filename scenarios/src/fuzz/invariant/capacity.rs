@@ -1,4 +1,5 @@
-//! Resident bytes stay within capacity, and no two blocks share a byte of it.
+//! Resident bytes stay within capacity, and no two blocks share a byte of it. When it shrinks, only what is held stays
+//! beyond it.
 
 use crate::fuzz::invariant::{Invariant, Note};
 use crate::fuzz::world::World;
@@ -11,7 +12,7 @@ impl Invariant for Capacity {
     fn after(&mut self, world: &World, _notes: &[Note]) -> Result<(), String> {
         let cache = world.engine.view().cache;
         let (used, all) = cache.occupancy_bytes();
-        let budget = world.options.cache_bytes;
+        let budget = world.cache_bytes;
         if used > all || all > budget {
             return Err(format!(
                 "{used} bytes are used, of {all} that the engine has, of {budget} that there are"
@@ -19,6 +20,9 @@ impl Invariant for Capacity {
         }
         let mut extents = BTreeMap::new();
         for block in cache.resident() {
+            if cache.is_stranded(block) && !cache.is_pinned(block) && cache.in_flight(block) == 0 {
+                return Err(format!("{block} stays beyond the limit though nothing holds it"));
+            }
             let slot = cache.slot_of(block).ok_or(format!("{block} is resident without a slot"))?;
             let place = world.dataset.book.block(block).ok_or(format!("{block} does not exist"))?;
             let (chunk, offset) = cache.geometry().place(slot);

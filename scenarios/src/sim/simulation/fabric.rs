@@ -2,9 +2,10 @@
 
 use super::{Cargo, Event, Simulation};
 use crate::sim::network::{FlowId, LinkIndex, Path};
-use crate::sim::spec::{Change, SimCompute};
+use crate::sim::spec::{Change, SimCompute, SimError};
 use crate::sim::storage::{Next, Sent, Storage};
-use rudder_topology::{Generation, NodeId};
+use rudder_policy::step::Reaction;
+use rudder_topology::{Bytes, Generation, NodeId};
 
 impl Simulation<'_> {
     pub(super) fn living(&mut self, node: NodeId, life: u32) -> Option<&mut Storage> {
@@ -56,7 +57,7 @@ impl Simulation<'_> {
         }
     }
 
-    pub(super) fn change(&mut self, at: usize) {
+    pub(super) fn change(&mut self, at: usize) -> Result<(), SimError> {
         let spec = self.spec;
         match spec.events[at].what {
             Change::Link { between: (a, b), rate } => {
@@ -71,9 +72,26 @@ impl Simulation<'_> {
                     self.network.set_capacity(link, rate.0 as f64, self.now_ns);
                 }
             }
+            Change::Cache { node, left } => self.resize_cache(node, left)?,
             Change::Down { node } => self.node_down(node),
             Change::Up { node } => self.node_up(node),
         }
+        Ok(())
+    }
+
+    /// Whoever has no data has no cache.
+    fn resize_cache(&mut self, node: NodeId, left: f64) -> Result<(), SimError> {
+        let spec = &self.spec.nodes[node.index()];
+        let (Some(side), Some(_)) = (&spec.compute, &self.computes[node.index()]) else { return Ok(()) };
+        let bytes = Bytes((side.cache.0 as f64 * left) as u64);
+        let mut refused = None;
+        self.stage(node, |engine, _| {
+            engine.resize_cache(bytes).unwrap_or_else(|refusal| {
+                refused = Some(SimError::Cache(spec.name.clone(), refusal));
+                Reaction::default()
+            })
+        })?;
+        refused.map_or(Ok(()), Err)
     }
 
     /// A storage node is gone; who was connected to it notices by its silence.
