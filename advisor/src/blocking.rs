@@ -3,6 +3,7 @@
 use crate::backend::BackendError;
 use crate::consult::{Consultant, Consulted};
 use crate::open::open;
+use crate::train::{TrainError, read};
 use rudder_policy::advice::directive::Directive;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::report::Past;
@@ -16,6 +17,8 @@ pub enum AskerError {
     Runtime(#[from] std::io::Error),
     #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error("the evaluator: {0}")]
+    Evaluator(#[from] TrainError),
 }
 
 /// A consultant with a runtime of its own.
@@ -29,7 +32,10 @@ impl Asker {
     pub fn open(advisor: &Advisor, labels: Labels, seed: u64) -> Result<Asker, AskerError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let opened = runtime.block_on(open(advisor))?;
-        let consultant = Consultant::new(opened.backend, advisor, labels, seed);
+        let mut consultant = Consultant::new(opened.backend, advisor, labels, seed);
+        if let Some(path) = &advisor.evaluator {
+            consultant = consultant.with_evaluator(read(path)?);
+        }
         Ok(Asker { runtime, consultant })
     }
 

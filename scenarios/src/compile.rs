@@ -289,7 +289,7 @@ impl Compiler {
             events: happens.events,
             fanouts: happens.fanouts,
             joins: happens.joins,
-            advisors: self.advisors(&spec.advisor),
+            advisors: self.advisors(&spec.advisor, file),
             cluster,
             trainer,
         }

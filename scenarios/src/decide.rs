@@ -7,16 +7,17 @@
 //!
 //! Stall is what all trainers' steps took beyond what they take where no data is waited for (the bound), summed.
 //!
-//! Reading order: draw, slow, exhaustive, judged, campaign, table.
+//! Reading order: draw, slow, exhaustive, experience, judged, campaign, table.
 
 pub mod campaign;
 pub mod draw;
 mod exhaustive;
+mod experience;
 mod judged;
 pub mod slow;
 pub mod table;
 
-pub use campaign::{DecideError, DecideOptions, Decided, Played, decide, trials};
+pub use campaign::{DecideError, DecideOptions, Decided, Played, decide, is_served, trials};
 pub use draw::{Drawn, Kind, draw};
 pub use judged::{Decision, Row, Trials};
 

@@ -65,6 +65,7 @@
 //! backends = ["rules", "random"]        # beside never
 //! url = "http://127.0.0.1:8000/v1"      # of a back end that is served
 //! model = "small"
+//! distilled = "distilled.json"          # of that back end: what `rudder experience train` wrote
 //! ```
 
 mod read;
@@ -150,6 +151,7 @@ pub struct AdvisorSpec {
     pub backends: Option<At<Vec<String>>>,
     pub url: Option<At<String>>,
     pub model: Option<At<String>>,
+    pub distilled: Option<At<String>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

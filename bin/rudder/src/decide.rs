@@ -3,7 +3,8 @@
 use crate::exit::{Failure, bad_input, failed, save_json, say};
 use crate::scenario::folder_is_there;
 use clap::Args;
-use rudder_scenarios::decide::{DecideOptions, Kind, decide, table};
+use rudder_advisor::experience::Store;
+use rudder_scenarios::decide::{DecideOptions, Kind, decide, is_served, table};
 use rudder_scenarios::stop::Stop;
 use rudder_topology::{Advisor, AdvisorBackend};
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ figures, but for advisors that are served.
 Examples:
   rudder scenario decide --seeds 200
   rudder scenario decide --seeds 50 --first-seed 1000 --advisors rules,random --json decisions.json
+  rudder scenario decide --seeds 200 --first-seed 100000 --experience tried.redb
+  rudder experience train tried.redb --out evaluator.json
+  rudder scenario decide --seeds 200 --advisors rules,distilled --distilled distilled.json
   rudder scenario decide --seeds 20 --advisors rules,openai --url http://127.0.0.1:8000/v1 --model small"
 )]
 pub struct DecideArguments {
@@ -30,7 +34,7 @@ pub struct DecideArguments {
     #[arg(long, value_delimiter = ',', default_value = "always,random,first,rules", value_parser = backend)]
     advisors: Vec<AdvisorBackend>,
     /// What changes, in place of what the seed draws: steady, link_degrades, storage_slows, storage_goes,
-    /// fanout_changes, job_joins, job_without_look_ahead
+    /// fanout_changes, cache_shrinks, job_joins, job_without_look_ahead
     #[arg(long, value_parser = kind)]
     change: Option<Kind>,
     /// Leave out trying every single directive
@@ -45,6 +49,15 @@ pub struct DecideArguments {
     /// The recording of replay
     #[arg(long)]
     replay: Option<PathBuf>,
+    /// The model of distilled, that `rudder experience train` wrote: from other seeds than these
+    #[arg(long)]
+    distilled: Option<PathBuf>,
+    /// The evaluator that `rudder experience train` wrote, in place of the closed form
+    #[arg(long)]
+    evaluator: Option<PathBuf>,
+    /// Add every directive that was tried and could have been chosen to this file, for `rudder experience train`
+    #[arg(long, conflicts_with = "quick")]
+    experience: Option<PathBuf>,
     /// Write every number as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -64,18 +77,27 @@ fn kind(text: &str) -> Result<Kind, String> {
 
 pub fn run(arguments: &DecideArguments) -> Result<(), Failure> {
     arguments.json.as_deref().map_or(Ok(()), folder_is_there)?;
-    let served = |backend| matches!(backend, AdvisorBackend::Ollama | AdvisorBackend::OpenAi);
+    let served = |backend| is_served(backend) && backend != AdvisorBackend::Auto;
     if arguments.advisors.iter().any(|&backend| served(backend)) && arguments.model.is_none() {
         return Err(bad_input("an advisor that is served needs --model (and --url where it is elsewhere)"));
     }
     if arguments.advisors.contains(&AdvisorBackend::Replay) && arguments.replay.is_none() {
         return Err(bad_input("the advisor replay needs --replay FILE, one answer a line"));
     }
+    if arguments.advisors.contains(&AdvisorBackend::Distilled) && arguments.distilled.is_none() {
+        return Err(bad_input(
+            "the advisor distilled needs --distilled FILE, which `rudder experience train` writes from --experience",
+        ));
+    }
+    // Found wanting now rather than when everything was played.
+    let store = arguments.experience.as_deref().map(Store::open).transpose().map_err(bad_input)?;
     let advisor = |&backend| Advisor {
         backend,
         url: arguments.url.clone(),
         model: arguments.model.clone(),
         replay: arguments.replay.clone(),
+        distilled: arguments.distilled.clone(),
+        evaluator: arguments.evaluator.clone(),
         ..Advisor::default()
     };
     let options = DecideOptions {
@@ -88,6 +110,10 @@ pub fn run(arguments: &DecideArguments) -> Result<(), Failure> {
     let bar = indicatif::ProgressBar::new(arguments.seeds);
     let decided = decide(&options, &stop, &|| bar.inc(1)).map_err(failed)?;
     bar.finish_and_clear();
+    if let Some(store) = store {
+        let mut tried = decided.scenarios.iter().flat_map(|trials| &trials.experience);
+        tried.try_for_each(|experience| store.add(experience)).map_err(failed)?;
+    }
     arguments.json.as_deref().map_or(Ok(()), |path| save_json(path, &decided))?;
     say(table::render(&decided))
 }

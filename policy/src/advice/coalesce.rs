@@ -86,8 +86,9 @@ impl Coalescer {
     }
 }
 
-/// The compute node that a signal is about.
-fn node_of(signal: Signal) -> Option<NodeId> {
+/// The compute node that a signal is about; `None` for one of the whole cluster.
+#[must_use]
+pub fn node_of(signal: Signal) -> Option<NodeId> {
     match signal {
         Signal::Wait(node) | Signal::GpuIdle(node) | Signal::Miss(node) | Signal::Drift(node) => Some(node),
         Signal::Link { compute, .. } | Signal::Slowed { compute, .. } => Some(compute),

@@ -4,6 +4,7 @@ use super::{ClusterPlan, Compiler, DatasetSource, JoinPlan, ScenarioError, Train
 use crate::sim::{Change, TimedEvent, Variation};
 use crate::spec::{AdvisorSpec, At, DatasetSpec, EventSpec, SimulationSpec, Spec};
 use rudder_topology::{Advisor, AdvisorBackend, NodeId};
+use std::path::Path;
 
 /// What happens to a simulated cluster.
 #[derive(Default)]
@@ -122,17 +123,27 @@ impl Compiler {
         Some((u64::from(minibatch), self.fanout(fanout)))
     }
 
-    pub(super) fn advisors(&mut self, spec: &AdvisorSpec) -> Vec<Advisor> {
+    /// Paths are relative to the scenario's file.
+    pub(super) fn advisors(&mut self, spec: &AdvisorSpec, file: &Path) -> Vec<Advisor> {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let distilled = spec.distilled.as_ref().map(|path| folder.join(&path.value));
         let (url, model) = (spec.url.clone().map(|url| url.value), spec.model.clone().map(|m| m.value));
         let mut advisors = Vec::new();
         for name in spec.backends.iter().flat_map(|backends| &backends.value) {
             match AdvisorBackend::named(name) {
                 Some(AdvisorBackend::Never) => {}
+                Some(AdvisorBackend::Distilled) if distilled.is_none() => {
+                    self.error(
+                        spec.line,
+                        ScenarioError::Missing { key: "distilled", example: "\"distilled.json\"" },
+                    );
+                }
                 Some(backend) => {
                     advisors.push(Advisor {
                         backend,
                         url: url.clone(),
                         model: model.clone(),
+                        distilled: distilled.clone(),
                         ..Advisor::default()
                     });
                 }

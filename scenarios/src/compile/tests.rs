@@ -162,6 +162,10 @@ fn samplers_change_jobs_join_and_advisors_are_asked() {
     assert_eq!(names, ["rules", "random"]);
     assert!(scenario.is_for_simulation());
     assert!(!compile(SMALL, Path::new("x.toml")).unwrap().is_for_simulation());
+    let distilled = format!("{SMALL}\n[advisor]\nbackends = [\"distilled\"]\n");
+    assert!(errors(&distilled)[0].contains("`distilled`"), "{:?}", errors(&distilled));
+    let named = compile(&format!("{distilled}distilled = \"d.json\"\n"), Path::new("of/x.toml")).unwrap();
+    assert_eq!(named.advisors[0].distilled.as_deref(), Some(Path::new("of/d.json")));
     let unknown = errors(&format!("{SMALL}\n[advisor]\nbackends = [\"oracle\"]\n"));
     assert!(unknown[0].contains("no advisor is called `oracle`"), "{unknown:?}");
 }

@@ -2,6 +2,7 @@
 
 use super::draw::{Kind, draw, draw_kind};
 use super::exhaustive::{state_at, tried};
+use super::experience;
 use super::judged::{Decision, Evaluation, Row, STALLED, Trials, TriedAction, evaluation, rows};
 use super::slow::Slow;
 use crate::arm::Arm;
@@ -82,8 +83,18 @@ pub fn decide(
         on_scenario();
         trials
     };
-    let scenarios = in_parallel(&seeds, one).into_iter().collect::<Result<Vec<Trials>, _>>()?;
+    // A server that answers one question after the other would be timed while it answers another.
+    let is_served = options.advisors.iter().any(|advisor| is_served(advisor.backend));
+    let scenarios: Vec<_> =
+        if is_served { seeds.iter().map(one).collect() } else { in_parallel(&seeds, one) };
+    let scenarios = scenarios.into_iter().collect::<Result<Vec<Trials>, _>>()?;
     Ok(Decided::of(scenarios))
+}
+
+/// Whether a server is asked, so that answers take real time.
+#[must_use]
+pub fn is_served(backend: AdvisorBackend) -> bool {
+    matches!(backend, AdvisorBackend::Auto | AdvisorBackend::Ollama | AdvisorBackend::OpenAi)
 }
 
 /// What all trainers' steps took, summed, in seconds.
@@ -123,6 +134,10 @@ pub fn trials(
         decisions.push(decision(advisor, &slow, &run, (stall(&run), never_s, bound)));
     }
     let never_s = decisions[0].stall_s;
+    let never_bytes = decisions[0].bytes.max(1) as f64;
+    for decision in &mut decisions {
+        decision.traffic = decision.bytes as f64 / never_bytes - 1.0;
+    }
     let mut trials = Trials {
         seed,
         kind: played.kind,
@@ -132,6 +147,7 @@ pub fn trials(
         tried_at_s: 0.0,
         tried: vec![],
         state: None,
+        experience: vec![],
         decisions,
     };
     if is_exhaustive {
@@ -145,6 +161,7 @@ pub fn trials(
             trials.tried_at_s = state.at_ns as f64 / 1e9;
             let scale_s = never_s.max(STALLED * bound);
             let tried = tried(played, &state, stall, (never_s, scale_s), stop)?;
+            trials.experience = experience::of(&state, &labels, &tried, (never_s, scale_s, bound), seed);
             trials.tried = tried
                 .into_iter()
                 .map(|tried| TriedAction {
@@ -182,6 +199,16 @@ fn decision(
         repeated: consults.repeated,
         agreed: consults.agreed,
         latency_ms: consults.latency_ns as f64 / 1e6,
+        bytes: run.counters.bytes_moved(),
+        traffic: 0.0,
+        per_group_most: slow
+            .groups
+            .values()
+            .map(|group| group.consults as f64 / group.edges.max(1) as f64)
+            .fold(0.0, f64::max),
+        group_consults_most: slow.groups.values().map(|group| group.consults).max().unwrap_or(0),
+        minibatches_seen: slow.coverage().minibatches,
+        minibatches_covered: slow.coverage().minibatches_covered,
         acted: slow.first.as_ref().is_some_and(|(_, actions)| !actions.is_empty()),
         outcomes: slow.outcomes.iter().map(|(_, o)| (o.predicted, o.measured)).collect(),
     }

@@ -1,6 +1,7 @@
 //! What came of one scenario, and of many.
 
 use super::draw::Kind;
+use rudder_advisor::experience::Experience;
 use rudder_policy::advice::state::ClusterState;
 use serde::Serialize;
 
@@ -32,6 +33,15 @@ pub struct Decision {
     pub repeated: u64,
     pub agreed: u64,
     pub latency_ms: f64,
+    /// Feature bytes that storage nodes sent, and their change as a share of those under `never`.
+    pub bytes: u64,
+    pub traffic: f64,
+    /// Of the node groups (a compute node, or the cluster as a whole) the most consults per edge, and in all.
+    pub per_group_most: f64,
+    pub group_consults_most: u64,
+    /// Minibatches that the loop knows of, and those of them while no decision was missing.
+    pub minibatches_seen: u64,
+    pub minibatches_covered: u64,
     /// Whether the first consult led to any action.
     pub acted: bool,
     /// Of each judged directive the expected and the measured change of the wait share.
@@ -65,6 +75,9 @@ pub struct Trials {
     pub tried: Vec<TriedAction>,
     /// The state in which they were.
     pub state: Option<ClusterState>,
+    /// What was tried, as experience to learn from.
+    #[serde(skip)]
+    pub experience: Vec<Experience>,
     pub decisions: Vec<Decision>,
 }
 
@@ -102,7 +115,14 @@ pub struct Row {
     pub change_worst: Option<f64>,
     /// Share of all scenarios with more than [`HARM`].
     pub harmed: f64,
+    /// Over the scenarios with a directive: the median change of the bytes moved.
+    pub traffic_median: Option<f64>,
     pub consults_per_edge: Option<f64>,
+    /// The most consults per edge about one node group, and in all, of any scenario.
+    pub per_group_most: f64,
+    pub group_consults_most: u64,
+    /// Share of the minibatches while no decision of the loop was missing.
+    pub covered: Option<f64>,
     pub consults_per_1000: f64,
     /// In scenarios where nothing changes.
     pub consults_steady: u64,
@@ -117,6 +137,11 @@ pub struct Row {
     pub right: f64,
     /// Of the judged directives, those whose wait share changed in the direction that was expected.
     pub signs: Option<f64>,
+    /// The same of who always expects the more frequent direction.
+    pub signs_constant: Option<f64>,
+    /// Of the judged directives the median change of the wait share that was expected, and that was measured.
+    pub expected_median: Option<f64>,
+    pub measured_median: Option<f64>,
 }
 
 /// How well the evaluator tells what helps, over every directive that was tried and changed something.
@@ -169,11 +194,15 @@ fn row(all: &[Trials], at: usize) -> Row {
         pairs.iter().flat_map(|(_, decision)| &decision.outcomes).filter_map(|&(predicted, measured)| {
             measured.filter(|measured| measured.abs() >= CHANGED as f32).map(|measured| (predicted, measured))
         });
-    let (mut signed, mut right) = (0, 0);
+    let (mut signed, mut right, mut helped) = (0, 0, 0);
     for (predicted, measured) in signs {
         signed += 1;
         right += u64::from((predicted < 0.0) == (measured < 0.0));
+        helped += u64::from(measured < 0.0);
     }
+    let judged = || pairs.iter().flat_map(|(_, decision)| &decision.outcomes);
+    let judged = || judged().filter_map(|&(predicted, measured)| Some((predicted, measured?)));
+    let directed = pairs.iter().filter(|(_, decision)| decision.directives > 0);
     let (consults, asked) = (sum(|d| d.consults), sum(|d| d.asked));
     let steady = pairs.iter().filter(|(trials, _)| trials.kind == Some(Kind::Steady));
     Row {
@@ -182,7 +211,11 @@ fn row(all: &[Trials], at: usize) -> Row {
         gained_median: median(helpable().filter_map(gained).collect()),
         change_worst: pairs.iter().map(|(_, decision)| decision.change).max_by(f64::total_cmp),
         harmed: of_all(pairs.iter().filter(|(_, decision)| decision.change > HARM).count()),
+        traffic_median: median(directed.map(|(_, decision)| decision.traffic).collect()),
         consults_per_edge: share(consults, sum(|d| d.edges)),
+        per_group_most: pairs.iter().map(|(_, decision)| decision.per_group_most).fold(0.0, f64::max),
+        group_consults_most: pairs.iter().map(|(_, d)| d.group_consults_most).max().unwrap_or(0),
+        covered: share(sum(|d| d.minibatches_covered), sum(|d| d.minibatches_seen)),
         consults_per_1000: consults as f64 * 1000.0 / sum(|d| d.minibatches).max(1) as f64,
         consults_steady: steady.map(|(_, decision)| decision.consults).sum(),
         directives: sum(|d| d.directives),
@@ -193,6 +226,9 @@ fn row(all: &[Trials], at: usize) -> Row {
             .then(|| pairs.iter().map(|(_, d)| d.latency_ms).sum::<f64>() / consults as f64),
         right: of_all(pairs.iter().filter(|(trials, d)| d.acted == trials.can_be_helped()).count()),
         signs: share(right, signed),
+        signs_constant: share(helped.max(signed - helped), signed),
+        expected_median: median(judged().map(|(predicted, _)| f64::from(predicted)).collect()),
+        measured_median: median(judged().map(|(_, measured)| f64::from(measured)).collect()),
     }
 }
 

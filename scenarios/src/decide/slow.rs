@@ -1,9 +1,11 @@
 //! The slow loop in virtual time: the product's own parts, driven by a simulation.
 
+use super::campaign::is_served;
 use crate::sim::{SimSpec, Steer, Steering};
 use rudder_advisor::blocking::{Asker, AskerError};
 use rudder_advisor::{Consulted, Source};
-use rudder_policy::advice::coalesce::focus;
+use rudder_policy::advice::coalesce::{focus, node_of};
+use rudder_policy::advice::coverage::{Coverage, LoopCoverage};
 use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
@@ -12,7 +14,7 @@ use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowCounts, SlowLoop};
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
 use rudder_policy::advice::trigger::Edge;
-use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId};
+use rudder_topology::{Advisor, Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time between two reports: the product's.
@@ -21,6 +23,13 @@ const PERIOD: Nanos = rudder_messages::REPORT_PERIOD;
 const LATENCY: Nanos = Nanos::from_millis(500);
 /// Where the options of repeated consults stand in another order.
 const ANOTHER_ORDER: u64 = 0x5EED;
+
+/// Edges and consults about one compute node, or about the cluster as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    pub edges: u64,
+    pub consults: u64,
+}
 
 /// What was counted of the consults themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +58,9 @@ pub struct Slow {
     state: ClusterState,
     answer: Option<(Directive, f32)>,
     pub consults: Consults,
+    coverage: LoopCoverage,
+    /// By the compute node that edges are about.
+    pub groups: BTreeMap<Option<NodeId>, GroupCounts>,
     /// The state at the first consult, and what was then decided.
     pub first: Option<(ClusterState, Vec<Action>)>,
     pub outcomes: Vec<(Directive, Outcome)>,
@@ -92,14 +104,13 @@ impl Slow {
             slow: SlowLoop::new(config, labels.clone()),
             asker: Asker::open(advisor, labels.clone(), spec.seed)?,
             again: Asker::open(&forgetful, labels.clone(), spec.seed ^ ANOTHER_ORDER)?,
-            is_served: matches!(
-                advisor.backend,
-                AdvisorBackend::Auto | AdvisorBackend::Ollama | AdvisorBackend::OpenAi
-            ),
+            is_served: is_served(advisor.backend),
             labels,
             state: ClusterState::default(),
             answer: None,
             consults: Consults::default(),
+            coverage: LoopCoverage::default(),
+            groups: BTreeMap::new(),
             first: None,
             outcomes: Vec::new(),
         })
@@ -110,6 +121,12 @@ impl Slow {
         self.slow.counts()
     }
 
+    /// Of the decisions that were due, and of the minibatches, how many had a loop that lives.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.coverage.counts()
+    }
+
     #[must_use]
     pub fn labels(&self) -> &Labels {
         &self.labels
@@ -117,6 +134,13 @@ impl Slow {
 
     /// Asks, and says after how long the answer is there.
     fn consult(&mut self, edges: &[Edge]) -> u64 {
+        for edge in edges {
+            self.groups.entry(node_of(edge.signal)).or_default().edges += 1;
+        }
+        let about: BTreeSet<Option<NodeId>> = edges.iter().map(|edge| node_of(edge.signal)).collect();
+        for group in about {
+            self.groups.entry(group).or_default().consults += 1;
+        }
         let (past, focus) = (self.slow.past(), focus(edges, &self.state));
         let consulted = self.asker.consult(&self.state, &past, &focus);
         self.note(&consulted);
@@ -166,9 +190,12 @@ impl Steer for Slow {
     }
 
     fn observe(&mut self, now_ns: u64, samples: Vec<(NodeId, ComputeSample)>) -> Vec<Steering> {
+        let released = samples.iter().map(|(_, sample)| sample.minibatches_released).sum();
         for (node, sample) in samples {
             self.observed.take(node, now_ns, sample);
         }
+        self.coverage.due();
+        self.coverage.begin();
         self.state = self.observed.state(now_ns);
         let orders = self.slow.observe(&self.state);
         let steering = orders.into_iter().map(|order| match order {
@@ -177,6 +204,7 @@ impl Steer for Slow {
         });
         let steering = steering.collect();
         self.judged();
+        self.coverage.decided(released);
         steering
     }
 

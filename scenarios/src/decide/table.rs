@@ -16,23 +16,8 @@ pub fn render(decided: &Decided) -> String {
         all.iter().filter(|trials| trials.can_be_helped()).count(),
         HELPS * 100.0
     );
-    let head = [
-        "advisor",
-        "median",
-        "of best",
-        "worst",
-        "harmed",
-        "right",
-        "per edge",
-        "per 1000",
-        "steady",
-        "directives",
-        "reverted",
-        "signs",
-        "valid",
-        "agree",
-        "ms",
-    ];
+    let head =
+        ["advisor", "median", "of best", "worst", "harmed", "right", "traffic", "directives", "reverted"];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     for row in &decided.rows {
         lines.push(vec![
@@ -42,15 +27,9 @@ pub fn render(decided: &Decided) -> String {
             signed(row.change_worst),
             share(Some(row.harmed)),
             share(Some(row.right)),
-            row.consults_per_edge.map_or("-".to_owned(), |per| format!("{per:.2}")),
-            format!("{:.2}", row.consults_per_1000),
-            row.consults_steady.to_string(),
+            signed(row.traffic_median),
             row.directives.to_string(),
             share(row.reverted),
-            share(row.signs),
-            share(row.valid),
-            share(row.agreed),
-            row.latency_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
         ]);
     }
     text.push_str(&align(&lines, &[0]));
@@ -58,10 +37,10 @@ pub fn render(decided: &Decided) -> String {
         text,
         "\nmedian: change of the stall where a directive can help; of best: share of the best single directive's gain;\n\
          worst and harmed (stall grown by more than {:.0} %): over all; right: acted at the first consult exactly where\n\
-         a directive can help; signs: judged directives whose wait share went where it was expected to; agree: the same\n\
-         answer with the options in another order\n",
+         a directive can help; traffic: median change of the bytes moved, where anything was directed\n",
         HARM * 100.0
     );
+    text.push_str(&consults(decided));
     let evaluation = decided.evaluation;
     let _ = writeln!(
         text,
@@ -72,8 +51,62 @@ pub fn render(decided: &Decided) -> String {
         share(Some(evaluation.always)),
         share(Some(evaluation.never)),
     );
-    text.push_str(&kinds(all));
+    if all.iter().any(|trials| trials.kind.is_some()) {
+        text.push_str(&kinds(all));
+    }
     text
+}
+
+/// How it was decided: a row an advisor.
+fn consults(decided: &Decided) -> String {
+    let head = [
+        "advisor",
+        "per edge",
+        "per group",
+        "most",
+        "per 1000",
+        "steady",
+        "covered",
+        "expected",
+        "measured",
+        "signs",
+        "constant",
+        "valid",
+        "agree",
+        "ms",
+    ];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in &decided.rows {
+        lines.push(vec![
+            row.advisor.clone(),
+            row.consults_per_edge.map_or("-".to_owned(), |per| format!("{per:.2}")),
+            format!("{:.2}", row.per_group_most),
+            row.group_consults_most.to_string(),
+            format!("{:.2}", row.consults_per_1000),
+            row.consults_steady.to_string(),
+            share(row.covered),
+            points(row.expected_median),
+            points(row.measured_median),
+            share(row.signs),
+            share(row.signs_constant),
+            share(row.valid),
+            share(row.agreed),
+            row.latency_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
+        ]);
+    }
+    let mut text = align(&lines, &[0]);
+    text.push_str(
+        "\nper edge, per 1000: consults, per minibatches; per group: the most consults per edge about one compute node, or\n\
+         about the cluster as a whole, of any scenario; most: so many about one, in all; covered: minibatches while no\n\
+         decision was missing; expected, measured: median change of the wait share, in points, over judged directives;\n\
+         signs: those that went where it was expected, constant: the better of always saying one of both; agree: the same\n\
+         answer with the options in another order; ms: 500 of it are the way to the nodes\n\n",
+    );
+    text
+}
+
+fn points(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{:+.1}", value * 100.0))
 }
 
 /// A row a kind of change.
@@ -113,7 +146,8 @@ fn kinds(all: &[Trials]) -> String {
 }
 
 fn share(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{:.0} %", value * 100.0))
+    // No minus before a zero.
+    value.map_or("-".to_owned(), |value| format!("{:.0} %", (value * 100.0).round() + 0.0))
 }
 
 fn signed(value: Option<f64>) -> String {

@@ -155,6 +155,7 @@ impl Reader<'_> {
             backends: self.texts(&mut keys, "backends"),
             url: self.text_at(&mut keys, "url"),
             model: self.text_at(&mut keys, "model"),
+            distilled: self.text_at(&mut keys, "distilled"),
         };
         self.unknown(&keys);
         spec
