@@ -11,9 +11,8 @@
 mod threads;
 
 use rudder_graph::random::Key;
-use rudder_tests::process::child::Child;
+use rudder_tests::process::Child;
 use rudder_tests::process::cluster::{Cluster, ClusterOptions, event};
-use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
