@@ -110,6 +110,9 @@ pub fn run(arguments: &DecideArguments) -> Result<(), Failure> {
     let bar = indicatif::ProgressBar::new(arguments.seeds);
     let decided = decide(&options, &stop, &|| bar.inc(1)).map_err(failed)?;
     bar.finish_and_clear();
+    if stop.is_raised() {
+        eprintln!("stopped: {} of {} scenarios were played", decided.scenarios.len(), arguments.seeds);
+    }
     if let Some(store) = store {
         let mut tried = decided.scenarios.iter().flat_map(|trials| &trials.experience);
         tried.try_for_each(|experience| store.add(experience)).map_err(failed)?;

@@ -65,7 +65,7 @@ pub enum DecideError {
     Stopped,
 }
 
-/// Plays all seeds; calls back after each.
+/// Plays all seeds; calls back after each. When it is stopped, what was done until then is the answer.
 pub fn decide(
     options: &DecideOptions,
     stop: &Stop,
@@ -87,8 +87,13 @@ pub fn decide(
     let is_served = options.advisors.iter().any(|advisor| is_served(advisor.backend));
     let scenarios: Vec<_> =
         if is_served { seeds.iter().map(one).collect() } else { in_parallel(&seeds, one) };
-    let scenarios = scenarios.into_iter().collect::<Result<Vec<Trials>, _>>()?;
-    Ok(Decided::of(scenarios))
+    let stopped = |played: &Result<Trials, DecideError>| matches!(played, Err(DecideError::Stopped));
+    // What was done is worth something.
+    let scenarios: Vec<_> = scenarios.into_iter().filter(|played| !stopped(played)).collect();
+    if scenarios.is_empty() {
+        return Err(DecideError::Stopped);
+    }
+    Ok(Decided::of(scenarios.into_iter().collect::<Result<Vec<Trials>, _>>()?))
 }
 
 /// Whether a server is asked, so that answers take real time.
