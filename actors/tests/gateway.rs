@@ -16,7 +16,7 @@ use rudder_actors::timer;
 use rudder_actors::trainers::Trainers;
 use rudder_actors::validator::Validator;
 use rudder_actors::worker::{self, Work};
-use rudder_client::trainer::{Client, ClientError, ConnectOptions, TableRows};
+use rudder_client::trainer::{Client, ClientError, ConnectOptions, Interrupt, TableRows};
 use rudder_client::trainer_protocol::{self, Hello, MappingSpec, Refusal, ToNode, ToTrainer};
 use rudder_dataplane::{CacheMemory, PageChoice};
 use rudder_graph::{Dtype, GraphSpec, Manifest, PartitionBook, TableSpec};
@@ -214,7 +214,14 @@ const DIGEST: &str = "cafe";
 
 fn options(rank: u32) -> ConnectOptions {
     let (job, rank) = (JobId(1), TrainerRank(rank));
-    ConnectOptions { job, rank, dataset: name(), digest: DIGEST.into(), time_out: PATIENCE }
+    ConnectOptions {
+        job,
+        rank,
+        dataset: name(),
+        digest: DIGEST.into(),
+        time_out: PATIENCE,
+        interrupt: Interrupt::default(),
+    }
 }
 
 fn hello(rank: u32) -> Vec<u8> {

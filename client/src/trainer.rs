@@ -20,9 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod connection;
+mod interrupt;
 mod mappings;
 
 use connection::Connection;
+pub use interrupt::Interrupt;
 pub use mappings::Mappings;
 
 /// Who connects, to what, and how long it may take.
@@ -36,6 +38,8 @@ pub struct ConnectOptions {
     pub digest: String,
     /// For connecting, and for connecting again.
     pub time_out: Duration,
+    /// What ends a call that waits, before its time.
+    pub interrupt: Interrupt,
 }
 
 /// Rows wanted of one table, in the order in which they will be gathered.
@@ -78,6 +82,10 @@ pub enum ClientError {
     Gather { minibatch: MinibatchId, source: GatherError },
     #[error("table {0} is not part of this minibatch")]
     Table(TableId),
+    /// See [`ConnectOptions::interrupt`]. What was asked for may or may not have happened at the node; the connection is
+    /// as good as before.
+    #[error("the call was interrupted while it waited")]
+    Interrupted,
 }
 
 /// A minibatch whose rows can all be read. The mappings stay valid as long as this lives, whatever the node does;
@@ -163,6 +171,8 @@ pub struct Client {
     declared: Option<(TraceSpec, u64)>,
     statistics: Option<String>,
     pid: u32,
+    /// The connection is of no use: the next call opens another.
+    is_cut: bool,
 }
 
 impl Client {
@@ -183,6 +193,7 @@ impl Client {
             declared: None,
             statistics: None,
             pid: std::process::id(),
+            is_cut: false,
         })
     }
 
@@ -201,9 +212,10 @@ impl Client {
     /// announced one (0 at first) to before `end`. The rows of table 0 must be what [`rudder_graph::Trace`] gives;
     /// where they are not, the node notices, says so in its log, and goes on without.
     pub fn declare_sampler(&mut self, spec: &TraceSpec, end: u64) -> Result<(), ClientError> {
-        self.own_process()?;
+        self.note_fork();
         self.declared = Some((spec.clone(), end));
-        match self.declare(self.next, self.deadline()) {
+        let declared = self.uncut().and_then(|()| self.declare(self.next, self.deadline()));
+        match declared {
             Ok(()) => Ok(()),
             Err(error) => self.reopen(error, self.deadline()),
         }
@@ -218,7 +230,7 @@ impl Client {
 
     /// Says which rows a coming minibatch needs. Ids must rise; at most `welcome().credits` may be unreleased.
     pub fn announce(&mut self, minibatch: MinibatchId, tables: &[TableRows]) -> Result<(), ClientError> {
-        self.own_process()?;
+        self.note_fork();
         let rows = tables.iter().map(|t| t.rows.len()).sum();
         if rows > protocol::ROWS_MAX {
             return Err(ClientError::TooManyRows(rows));
@@ -231,26 +243,30 @@ impl Client {
         }
         let mut frame = self.spare.pop().unwrap_or_default();
         encode_announce(&mut frame, minibatch, tables.iter().map(|t| (t.table, t.rows)));
-        let sent = self.connection.send(&frame, self.deadline());
+        let sent = self.uncut().and_then(|()| self.connection.send(&frame, self.deadline()));
         let entry = Outstanding { frame, wanted: false, pieces: vec![], answer: None };
         self.outstanding.insert(minibatch, entry);
         self.next = MinibatchId(minibatch.0.saturating_add(1)).max(self.next);
-        match sent {
-            Ok(()) => Ok(()),
-            Err(error) => self.reopen(error, self.deadline()),
+        let Err(error) = sent else { return Ok(()) };
+        let outcome = self.reopen(error, self.deadline());
+        if matches!(outcome, Err(ClientError::Interrupted)) {
+            // Nobody learns of it, so nobody would release it.
+            self.outstanding.remove(&minibatch);
         }
+        outcome
     }
 
     /// The minibatch, if every row of it can be read now. Does not tell the node that the trainer waits.
     pub fn try_ready(&mut self, minibatch: MinibatchId) -> Result<Option<Ready>, ClientError> {
-        self.own_process()?;
+        self.note_fork();
         loop {
             if let Some(ready) = self.answer(minibatch)? {
                 return Ok(Some(ready));
             }
-            match self.connection.receive(Instant::now()) {
+            match self.uncut().and_then(|()| self.connection.receive(Instant::now())) {
                 Ok(Some(message)) => self.note(message)?,
                 Ok(None) => return Ok(None),
+                Err(error) if is_interrupted(&error) => return Err(ClientError::Interrupted),
                 Err(error) => self.reopen(error, self.deadline())?,
             }
         }
@@ -258,14 +274,14 @@ impl Client {
 
     /// Tells the node that the trainer waits for this minibatch, and waits.
     pub fn ready(&mut self, minibatch: MinibatchId, time_out: Duration) -> Result<Ready, ClientError> {
-        self.own_process()?;
+        self.note_fork();
         let start = Instant::now();
         let deadline = start + time_out;
         let entry = self.outstanding.get_mut(&minibatch).ok_or(ClientError::NotAnnounced(minibatch))?;
         if !std::mem::replace(&mut entry.wanted, true) {
             let mut frame = vec![];
             ToNode::Want { minibatch }.encode(&mut frame);
-            if let Err(error) = self.connection.send(&frame, deadline) {
+            if let Err(error) = self.uncut().and_then(|()| self.connection.send(&frame, deadline)) {
                 self.reopen_for(minibatch, error, start, deadline)?;
             }
         }
@@ -273,12 +289,13 @@ impl Client {
             if let Some(ready) = self.answer(minibatch)? {
                 return Ok(ready);
             }
-            match self.connection.receive(deadline) {
+            match self.uncut().and_then(|()| self.connection.receive(deadline)) {
                 Ok(Some(message)) => self.note(message)?,
                 Ok(None) if Instant::now() >= deadline => {
                     return Err(ClientError::TimeOut { minibatch, waited: start.elapsed() });
                 }
                 Ok(None) => {}
+                Err(error) if is_interrupted(&error) => return Err(ClientError::Interrupted),
                 Err(error) => self.reopen_for(minibatch, error, start, deadline)?,
             }
         }
@@ -308,12 +325,12 @@ impl Client {
 
     /// Gives the minibatch's rows back. Its locations must not be read any more.
     pub fn release(&mut self, minibatch: MinibatchId) -> Result<(), ClientError> {
-        self.own_process()?;
+        self.note_fork();
         let mut frame =
             self.outstanding.remove(&minibatch).ok_or(ClientError::NotAnnounced(minibatch))?.frame;
         frame.clear();
         ToNode::Release { minibatch }.encode(&mut frame);
-        let sent = self.connection.send(&frame, self.deadline());
+        let sent = self.uncut().and_then(|()| self.connection.send(&frame, self.deadline()));
         frame.clear();
         self.spare.push(frame);
         match sent {
@@ -324,12 +341,19 @@ impl Client {
 
     /// The node's counters as JSON text.
     pub fn statistics(&mut self) -> Result<String, ClientError> {
-        self.own_process()?;
+        self.note_fork();
         let deadline = self.deadline();
+        if let Err(error) = self.uncut() {
+            self.reopen(error, deadline)?;
+        }
         let mut frame = vec![];
         ToNode::StatisticsRequest.encode(&mut frame);
         self.statistics = None;
-        self.connection.send(&frame, deadline).map_err(|error| self.broken(error))?;
+        if let Err(error) = self.connection.send(&frame, deadline) {
+            // A part of it may be under way.
+            self.cut();
+            return Err(self.broken(error));
+        }
         loop {
             if let Some(text) = self.statistics.take() {
                 return Ok(text);
@@ -350,7 +374,7 @@ impl Client {
     }
 
     fn broken(&self, source: io::Error) -> ClientError {
-        ClientError::Broken { socket: self.socket.clone(), source }
+        broken(&self.socket, source)
     }
 
     /// The node's answer, if it came; a failed minibatch stays failed.
@@ -405,9 +429,10 @@ impl Client {
 
     /// Opens the connection again after `error` and announces again what is outstanding.
     fn reopen(&mut self, error: io::Error, deadline: Instant) -> Result<(), ClientError> {
+        self.cut();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || is_interrupted(&error) {
                 return Err(self.broken(error));
             }
             match open(&self.socket, &self.options, deadline) {
@@ -416,8 +441,17 @@ impl Client {
                     self.row_bytes = welcome.row_bytes.clone().into();
                     self.welcome = welcome;
                     self.mappings = Arc::new(mappings);
-                    if self.announce_again(deadline).is_ok() {
-                        return Ok(());
+                    match self.announce_again(deadline) {
+                        Ok(()) => {
+                            self.is_cut = false;
+                            return Ok(());
+                        }
+                        Err(error) => {
+                            self.connection.shut_down();
+                            if is_interrupted(&error) {
+                                return Err(ClientError::Interrupted);
+                            }
+                        }
                     }
                 }
                 // The node still believes in the old connection for a moment, or is not up yet.
@@ -426,7 +460,8 @@ impl Client {
                 Err(error) => return Err(error),
             }
             // Nothing tells when a node comes back: ask again a little later.
-            connection::pause(left.min(Duration::from_millis(50)));
+            connection::pause(left.min(Duration::from_millis(50)), &self.options.interrupt)
+                .map_err(|_| ClientError::Interrupted)?;
         }
     }
 
@@ -447,14 +482,24 @@ impl Client {
     }
 
     /// After a fork the child must not talk over its parent's connection.
-    fn own_process(&mut self) -> Result<(), ClientError> {
-        if self.pid == std::process::id() {
-            return Ok(());
+    fn note_fork(&mut self) {
+        if self.pid != std::process::id() {
+            self.pid = std::process::id();
+            self.outstanding.clear();
+            self.is_cut = true;
         }
-        self.pid = std::process::id();
-        self.outstanding.clear();
-        let deadline = self.deadline();
-        self.reopen(io::ErrorKind::NotConnected.into(), deadline)
+    }
+
+    /// Gives the connection up: a node takes a trainer only once, so it must not seem to live on. A parent's is left alone.
+    fn cut(&mut self) {
+        if !std::mem::replace(&mut self.is_cut, true) {
+            self.connection.shut_down();
+        }
+    }
+
+    /// Fails where the connection has to be opened again.
+    fn uncut(&self) -> io::Result<()> {
+        if self.is_cut { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 }
 
@@ -472,9 +517,9 @@ fn open(
     deadline: Instant,
 ) -> Result<(Connection, Welcome, Mappings), ClientError> {
     let connect = |source| ClientError::Connect { socket: socket.to_owned(), source };
-    let broken = |source| ClientError::Broken { socket: socket.to_owned(), source };
+    let broken = |source| broken(socket, source);
     let protocol = |source| ClientError::Protocol { socket: socket.to_owned(), source };
-    let mut connection = Connection::open(socket).map_err(connect)?;
+    let mut connection = Connection::open(socket, &options.interrupt).map_err(connect)?;
     let hello = Hello {
         job: options.job,
         rank: options.rank,
@@ -506,6 +551,17 @@ fn open(
             other => return Err(protocol(FrameError::UnknownKind(other.kind()))),
         }
     }
+}
+
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}
+
+fn broken(socket: &Path, source: io::Error) -> ClientError {
+    if is_interrupted(&source) {
+        return ClientError::Interrupted;
+    }
+    ClientError::Broken { socket: socket.to_owned(), source }
 }
 
 /// Checks a frame's length field; used by the connection.

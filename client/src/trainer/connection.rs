@@ -1,11 +1,12 @@
 //! The Unix socket: whole frames in and out before a deadline, and the descriptors that come with them.
 
-use super::checked_length;
+use super::{Interrupt, checked_length};
 use crate::trainer_protocol::{FrameError, ToTrainer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with, sockopt::set_socket_send_buffer_size,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, shutdown, socket_with,
+    sockopt::set_socket_send_buffer_size,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -27,20 +28,34 @@ pub(super) struct Connection {
     taken: usize,
     filled: usize,
     descriptors: VecDeque<OwnedFd>,
+    interrupt: Interrupt,
 }
 
 impl Connection {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, interrupt: &Interrupt) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // As much of it as the kernel allows: an announcement that fits does not wait for the node to read it.
         set_socket_send_buffer_size(&socket, SEND_BYTES)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Connection { socket, buffer: vec![], taken: 0, filled: 0, descriptors: VecDeque::new() })
+        Ok(Connection {
+            socket,
+            buffer: vec![],
+            taken: 0,
+            filled: 0,
+            descriptors: VecDeque::new(),
+            interrupt: interrupt.clone(),
+        })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Ends the connection for both sides, also while this is still held.
+    pub(super) fn shut_down(&self) {
+        // One that broke is shut already.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
     /// The descriptors that came with the frames received so far.
@@ -112,24 +127,35 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready; `false` at the deadline. A signal ends the wait early, so that the caller's
-    /// language can handle it.
+    /// Waits until the socket is ready; `false` at the deadline.
     fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<bool> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let time_out = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut fds = [PollFd::new(&self.socket, flags)];
-        match poll(&mut fds, Some(&time_out)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.socket, flags)];
+            match poll(&mut fds, Some(&time(self.interrupt.slice(left)))) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.interrupt.ask()?;
         }
     }
 }
 
-/// Waits for nothing but time; a signal ends it early.
-pub(super) fn pause(time: Duration) {
-    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    let _ = poll(&mut [], Some(&time));
+/// Waits for nothing but time, at most for as long as a wait goes without a question; a signal ends it early.
+pub(super) fn pause(span: Duration, interrupt: &Interrupt) -> io::Result<()> {
+    let _ = poll(&mut [], Some(&time(interrupt.slice(span))));
+    interrupt.ask()
+}
+
+fn time(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(span.subsec_nanos()),
+    }
 }
 
 fn receive_into(socket: &OwnedFd, to: &mut [u8], descriptors: &mut VecDeque<OwnedFd>) -> io::Result<usize> {

@@ -4,7 +4,7 @@ use crate::compile::Verify;
 use crate::stop::Stop;
 use crate::trainer::{Length, TrainerError, TrainerOptions};
 use rudder_client::dataset::Dataset;
-use rudder_client::trainer::{Client, ClientError, ConnectOptions, TableRows};
+use rudder_client::trainer::{Client, ClientError, ConnectOptions, Interrupt, TableRows};
 use rudder_graph::Split;
 use rudder_graph::trace::Trace;
 use rudder_graph::trace::TraceDigest;
@@ -81,6 +81,7 @@ impl<'d> Feed<'d> {
             dataset: dataset.manifest().name.clone(),
             digest: dataset.manifest().digest.clone(),
             time_out: options.time_out,
+            interrupt: Interrupt::default(),
         };
         let mut client = Client::connect(socket, &connect)?;
         if options.declare_sampler {
