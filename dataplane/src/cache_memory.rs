@@ -1,6 +1,6 @@
 //! The shared memory of a compute node's cache: chunks of `memfd` that trainers map read-only.
 //!
-//! A chunk is made with ftruncate and fallocate, mapped writable once by this process, then sealed with
+//! A chunk is made with ftruncate, mapped writable once by this process, filled by fallocate, then sealed with
 //! SHRINK | GROW | FUTURE_WRITE | SEAL. From then on nobody can make another writable mapping, write to the
 //! descriptor, punch holes or change its size; trainers get the descriptor by `SCM_RIGHTS`. It has no name, so
 //! nothing is left over after a crash.
@@ -10,7 +10,7 @@ mod available;
 use rudder_topology::{Bytes, ChunkId};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
@@ -224,12 +224,6 @@ fn chunk(bytes: u64, pages: Pages) -> Result<(OwnedFd, Mapping), (&'static str, 
     }
     let fd = rustix::fs::memfd_create("rudder-cache", flags).map_err(|e| ("memfd_create", e))?;
     rustix::fs::ftruncate(&fd, bytes).map_err(|e| ("ftruncate", e))?;
-    loop {
-        match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes) {
-            Err(Errno::INTR) => {}
-            result => break result.map_err(|e| ("fallocate", e))?,
-        }
-    }
     // SAFETY: a fresh shared mapping at an address that the kernel chooses; nothing else knows of it.
     let start = unsafe {
         rustix::mm::mmap(
@@ -244,10 +238,32 @@ fn chunk(bytes: u64, pages: Pages) -> Result<(OwnedFd, Mapping), (&'static str, 
     .map_err(|e| ("mmap", e))?;
     let start = NonNull::new(start.cast::<u8>()).ok_or(("mmap", Errno::NOMEM))?;
     let mapping = Mapping { start, bytes: bytes as usize };
+    if pages == Pages::Normal {
+        prefer_huge_pages(&mapping);
+    }
+    loop {
+        match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::INTR) => {}
+            result => break result.map_err(|e| ("fallocate", e))?,
+        }
+    }
     // FUTURE_WRITE comes after our own mapping: it spares the mappings that exist.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| ("fcntl(F_ADD_SEALS)", e))?;
     Ok((fd, mapping))
+}
+
+/// Fills a mapping, with huge pages where the kernel gives shared memory that asks for them any (`shmem_enabled` is
+/// `advise`): fewer addresses to look up in every gather. fallocate alone would not do: it knows nothing of a mapping's
+/// wishes. What cannot be filled here, it refuses in plain words.
+fn prefer_huge_pages(mapping: &Mapping) {
+    let start = mapping.start.as_ptr().cast();
+    // SAFETY: the mapping is ours and not lent yet; neither advice changes what it holds, which is zeros.
+    unsafe {
+        if rustix::mm::madvise(start, mapping.bytes, Advice::LinuxHugepage).is_ok() {
+            let _ = rustix::mm::madvise(start, mapping.bytes, Advice::LinuxPopulateWrite);
+        }
+    }
 }
 
 #[cfg(test)]
