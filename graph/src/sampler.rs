@@ -8,8 +8,12 @@
 use crate::csc::Csc;
 use crate::random::Key;
 use rudder_topology::VertexId;
+use std::ops::Range;
 
+mod relations;
 mod table;
+
+pub use relations::Relation;
 use table::FirstSeen;
 
 /// A fanout that takes every neighbour.
@@ -53,6 +57,15 @@ pub struct SampledEdges {
     pub hop_offsets: Vec<usize>,
 }
 
+impl SampledEdges {
+    fn clear(&mut self) {
+        self.sources.clear();
+        self.targets.clear();
+        self.positions.clear();
+        self.hop_offsets.clear();
+    }
+}
+
 impl Sampler {
     /// `fanouts[h]`: neighbours of a vertex in hop h at most, seeds' neighbours first; [`FANOUT_ALL`] for all.
     #[must_use]
@@ -79,43 +92,56 @@ impl Sampler {
         seeds: &[VertexId],
         edges: &mut SampledEdges,
     ) -> &[VertexId] {
-        edges.sources.clear();
-        edges.targets.clear();
-        edges.positions.clear();
-        edges.hop_offsets.clear();
+        edges.clear();
         self.run(csc, key, seeds, edges);
         edges.end_hop();
         &self.vertices
     }
 
     fn run(&mut self, csc: Csc<'_>, key: SampleKey, seeds: &[VertexId], edges: &mut impl EdgeSink) {
+        self.begin(seeds);
+        let mut frontier = 0..self.vertices.len();
+        for hop in 0..self.fanouts.len() {
+            edges.end_hop();
+            self.hop(csc, key.hop(hop), self.fanouts[hop], frontier.clone(), edges);
+            frontier = frontier.end..self.vertices.len();
+        }
+    }
+
+    /// Takes the seeds in, each once.
+    fn begin(&mut self, seeds: &[VertexId]) {
         self.seen.clear(&self.vertices);
         self.vertices.clear();
         for &seed in seeds {
             self.seen.local(seed, &mut self.vertices);
         }
-        let mut frontier = 0..self.vertices.len();
-        for (hop, &fanout) in self.fanouts.iter().enumerate() {
-            edges.end_hop();
-            let hop_key = key.hop(hop);
-            for target in frontier.clone() {
-                let vertex = self.vertices[target];
-                let neighbours = csc.in_neighbours(vertex);
-                let first = csc.first_edge(vertex);
-                let (seen, vertices) = (&mut self.seen, &mut self.vertices);
-                let mut take = |at: usize| {
-                    let source = seen.local(VertexId(neighbours[at]), vertices);
-                    edges.edge(source, target as u32, first + at as u64);
-                };
-                if neighbours.len() <= fanout as usize {
-                    (0..neighbours.len()).for_each(take);
-                } else {
-                    let draws = hop_key.with(u64::from(vertex.0));
-                    let chosen = self.chosen.choose(draws, neighbours.len(), fanout as usize);
-                    chosen.iter().for_each(|&at| take(at));
-                }
+    }
+
+    /// Samples neighbours of the vertices at `frontier`, in first-seen order.
+    fn hop(
+        &mut self,
+        csc: Csc<'_>,
+        hop_key: Key,
+        fanout: u32,
+        frontier: Range<usize>,
+        edges: &mut impl EdgeSink,
+    ) {
+        for target in frontier {
+            let vertex = self.vertices[target];
+            let neighbours = csc.in_neighbours(vertex);
+            let first = csc.first_edge(vertex);
+            let (seen, vertices) = (&mut self.seen, &mut self.vertices);
+            let mut take = |at: usize| {
+                let source = seen.local(VertexId(neighbours[at]), vertices);
+                edges.edge(source, target as u32, first + at as u64);
+            };
+            if neighbours.len() <= fanout as usize {
+                (0..neighbours.len()).for_each(take);
+            } else {
+                let draws = hop_key.with(u64::from(vertex.0));
+                let chosen = self.chosen.choose(draws, neighbours.len(), fanout as usize);
+                chosen.iter().for_each(|&at| take(at));
             }
-            frontier = frontier.end..self.vertices.len();
         }
     }
 }
