@@ -1,74 +1,18 @@
 //! DGL's chunked graphs and partitions, and what is wrong with some. Files that DGL itself wrote are read by the tests
 //! of the Python package.
 
+#[path = "small/dgl_files.rs"]
+mod dgl_files;
 #[path = "small/inputs.rs"]
 mod inputs;
 
+use dgl_files::{flags, graph, longs, tensor, tensors};
 use inputs::{Home, f32s, i64s};
 use rudder_importer::Partitioner;
 
 /// Six vertices in two parts.
 const RANGES: [[u64; 2]; 2] = [[0, 4], [4, 6]];
 const EDGES: [(u64, u64); 5] = [(0, 1), (4, 1), (5, 0), (1, 5), (4, 4)];
-
-fn words(values: &[u64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-/// A tensor as DGL writes it; `kind` is its type's code and bits.
-fn tensor(kind: (u8, u8), shape: &[u64], data: &[u8]) -> Vec<u8> {
-    let mut bytes = words(&[0xdd5e_40f0_96b4_a13f, 0, 1]);
-    bytes.extend((shape.len() as u32).to_le_bytes());
-    bytes.extend([kind.0, kind.1, 1, 0]);
-    bytes.extend(words(shape));
-    bytes.extend(words(&[data.len() as u64]));
-    bytes.extend(data);
-    bytes
-}
-
-fn longs(values: &[u64]) -> Vec<u8> {
-    tensor((0, 64), &[values.len() as u64], &words(values))
-}
-
-fn flags(values: &[u8]) -> Vec<u8> {
-    tensor((1, 8), &[values.len() as u64], values)
-}
-
-fn named(tensors: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, tensor) in tensors {
-        bytes.extend(words(&[name.len() as u64]));
-        bytes.extend(name.as_bytes());
-        bytes.extend(tensor);
-    }
-    bytes
-}
-
-/// What `save_tensors` writes.
-fn tensors(of: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let count = of.len() as u64;
-    [words(&[0xdd5a_9fbe_3fa2_443f, count, count]), named(of)].concat()
-}
-
-/// What `save_graphs` writes for a part: its edges in its own ids, and who its vertices and edges are.
-fn graph(sources: &[u64], destinations: &[u64], vertices: &[u64], inner: &[u8]) -> Vec<u8> {
-    let matrix = |magic, of: [Vec<u8>; 2], flags: usize| {
-        [words(&[magic, 1, 1]), of.concat(), longs(&[]), vec![0; flags]].concat()
-    };
-    let meta = || {
-        let csr = matrix(0xdd6c_d312_05df_f127, [longs(&[0, 1]), longs(&[0])], 1);
-        [words(&[0xdd3c_5ffe_2004_6abf]), csr].concat()
-    };
-    let coo = matrix(0xdd61_ffd3_05df_f127, [longs(sources), longs(destinations)], 2);
-    let relation = [words(&[0xdd2e_60f0_f6b4_a127, 1 << 32 | 1, 1 << 32 | 7]), meta(), coo].concat();
-    let mut bytes = words(&[0xdd2e_4ff0_46b4_a13f, 2, 2, 1]);
-    bytes.resize(4096, 0xcc);
-    bytes.extend(words(&[4096 + 16, 0, 0xdd58_9fbe_3522_4abf]));
-    bytes.extend([meta(), words(&[1]), relation, words(&[1, vertices.len() as u64])].concat());
-    bytes.extend([words(&[1, 1]), named(&[("_ID", longs(vertices))])].concat());
-    bytes.extend([words(&[1, 1]), named(&[("inner_edge", flags(inner))])].concat());
-    bytes
-}
 
 fn description(ranges: [[u64; 2]; 2]) -> serde_json::Value {
     let files = |part| {

@@ -96,9 +96,15 @@ impl PartGraph {
             global.push(id as u32);
             Ok(())
         })?;
-        let mut owned = vec![0; inner.len() as usize * inner.integer_size()?];
-        inner.read_at(0, &mut owned)?;
-        let size = inner.size();
+        // The halo's edges are not counted as done.
+        let (mut silent, cancel) = (Silent, run.cancel());
+        let mut quiet = Run::new(&mut silent, cancel);
+        // Asked for in the order of edge ids, which need not be that of the edges: all of them, a bit each.
+        let mut owned = vec![0_u64; inner.len().div_ceil(64) as usize];
+        inner.integers(0, inner.len(), &mut quiet, &mut |at, flag| {
+            owned[(at / 64) as usize] |= u64::from(flag != 0) << (at % 64);
+            Ok(())
+        })?;
         let ids = edges.ids;
         let mut local: Box<dyn EdgeSource> = match edges.format {
             COO => Box::new(EdgeIndex::of_two(edges.first, edges.second, global.len() as u64)?),
@@ -112,10 +118,8 @@ impl PartGraph {
             let found = format!("{} flags and {} ids of edges", inner.len(), ids.len());
             return Err(ReadError::shape(&place, found, format!("{count} edges")));
         }
-        // The halo's edges are not counted as done.
-        let (mut silent, cancel) = (Silent, run.cancel());
         let (mut at, mut numbers, mut own, mut visited) = (0_u64, Vec::new(), Vec::new(), 0);
-        local.visit(&mut Run::new(&mut silent, cancel), &mut |edges| {
+        local.visit(&mut quiet, &mut |edges| {
             numbers.clear();
             if ids.len() == 0 {
                 numbers.extend(at..at + edges.len() as u64);
@@ -125,8 +129,8 @@ impl PartGraph {
             at += edges.len() as u64;
             own.clear();
             own.extend(edges.iter().zip(&numbers).filter_map(|(edge, &number)| {
-                let flag = &owned[number as usize * size..(number as usize + 1) * size];
-                flag.iter().any(|&byte| byte != 0).then(|| Edge {
+                let is_own = owned[(number / 64) as usize] >> (number % 64) & 1 == 1;
+                is_own.then(|| Edge {
                     source: global[edge.source as usize],
                     destination: global[edge.destination as usize],
                 })
