@@ -67,6 +67,18 @@ def test_the_arms_train_alike(folder: Path) -> None:
     assert [row["arm"] for row in rows] == ["local", "remote", "lru", "rudder"]
     assert found["losses_differ"] == [] and "losses: equal" in said
     assert all(row["seconds"] > 0 and row["together_mb"] > 0 for row in rows)
+    # Who took processor time: each trainer, and what serves it.
+    kinds = [{"trainer"}, *2 * [{"storage", "trainer"}], {"node", "storage", "trainer"}]
+    assert [set(row["processor_seconds"]) for row in rows] == kinds
+    assert all(row["processor_seconds"]["trainer"] > 0 and row["busy"] > 0 for row in rows)
+    assert found["runs"] == found["runs_planned"] == 4
+
+
+def test_a_comparison_ends_in_time(folder: Path) -> None:
+    comparison = started(folder, "--epochs", "2", "--minutes", "0")
+    said, noted = comparison.communicate(timeout=PATIENCE)
+    assert comparison.returncode == 0, said + noted
+    assert "4 of 4 runs did not begin within 0 minutes" in said
 
 
 def test_an_interrupted_comparison_leaves_nothing(folder: Path) -> None:

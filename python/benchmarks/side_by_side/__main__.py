@@ -4,12 +4,14 @@
 
 The same graph, seeds, samples and model in four arms: (a) all features in local RAM, (b) a straightforward remote feature
 store (one request to each owner a minibatch, no cache), (c) the same with an LRU row cache as large as Rudder's, (d) Rudder,
-looking 32 minibatches ahead. Each with 0, 2 and 4 loader workers; the best counts. Arms are interleaved and repeated;
+looking 32 minibatches ahead and into the next epoch. Each with 0, 2 and 4 loader workers; the best counts. Arms are interleaved and repeated;
 figures are medians, and epochs after the first, except where said. The losses of all runs must be equal, step by step, or
 it fails (of all with as many workers, since minibatches depend on that).
 
 Two settings: links that carry twice what the training asks for, and starved ones, with a quarter of it. Compute is this
-CPU's, which stands in for a GPU. Everything runs on this machine, so processes compete for its cores.
+CPU's, which stands in for a GPU. Everything runs on this machine, so processes compete for its cores: "CPU" says how many
+seconds of them each kind of process takes in an epoch, on all machines together ("storage" are rows servers or Rudder's
+storage nodes), "cores busy" what share of the cores that is.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from cluster import Bench, nodes, rows_servers  # noqa: E402
+from cluster import Bench, Serving, nodes, rows_servers  # noqa: E402
 from links import Links  # noqa: E402
-from processes import Memory, Process, Processes  # noqa: E402
+from processes import Memory, Process, Processes, Processor  # noqa: E402
 from report import ARMS, Run, as_json, ratios, rows_of, table, unequal  # noqa: E402
 from support import imported  # noqa: E402
 
@@ -80,6 +82,7 @@ def options() -> argparse.Namespace:
         help = f"rate of each link, in place of {share:g} times what is asked for at the speed of (a)"
         parser.add_argument(f"--{name}", type=rate, help=help)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60, help="no run begins after that long; the table says so")
     parser.add_argument("--json", type=Path, help="write everything here, too")
     return parser.parse_args()
 
@@ -92,7 +95,9 @@ class Comparison:
         features = self.dataset.vertices * self.dataset.table().row_bytes
         self.cache_bytes = max(1 << 20, int(features * options.cache_share))
         self.runs: list[Run] = []
+        self.planned = 0
         self._count = 0
+        self._end = time.monotonic() + 60 * options.minutes
 
     def note(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
@@ -106,7 +111,9 @@ class Comparison:
                 bench = Bench(self.processes, links, self.dataset, self.cache_bytes, *asked)
                 for repeat in range(self.options.repeats):
                     for framework, arm, workers in self._plan(repeat):
-                        self._run(bench, setting, framework, arm, workers)
+                        self.planned += 1
+                        if time.monotonic() < self._end:
+                            self._run(bench, setting, framework, arm, workers)
         return rates
 
     def _plan(self, repeat: int) -> list[tuple[str, str, int]]:
@@ -127,7 +134,7 @@ class Comparison:
         framework = self.options.frameworks[0]
         self.note(f"how fast {framework} trains with local features, for the links' rates")
         with self.processes.running("trainer", self._trainer(framework, "local", 0, []), **self._alone()) as trainer:
-            epochs, _ = self._follow(trainer, None)
+            epochs, _ = self._follow(trainer, None, Processor({}))
         fast = min(epochs, key=lambda epoch: float(epoch["seconds"]))
         asked = 8 * fast["rows"] * self.dataset.table().row_bytes / fast["seconds"]
         return {setting: bits or asked * SETTINGS[setting] for setting, bits in given.items()}
@@ -136,21 +143,20 @@ class Comparison:
         self._count += 1
         label = f"{setting}: {framework} {ARMS[arm]}, {workers} workers"
         with ExitStack() as stack:
-            extra: list[str] = []
-            roots: dict[str, int] = {}
+            serving = Serving([], [])
             if arm in ("remote", "lru"):
-                extra = ["--servers", *stack.enter_context(rows_servers(bench))]
+                serving = stack.enter_context(rows_servers(bench))
             elif arm == "rudder":
-                socket, node = stack.enter_context(nodes(bench, self.folder / f"nodes{self._count}"))
-                extra = ["--socket", str(socket)]
-                roots["node"] = node.pid
-            words = bench.links.within(bench.trains) + self._trainer(framework, arm, workers, extra)
+                serving = stack.enter_context(nodes(bench, self.folder / f"nodes{self._count}"))
+            words = bench.links.within(bench.trains) + self._trainer(framework, arm, workers, serving.options)
             trainer = stack.enter_context(self.processes.running("trainer", words, **self._alone()))
-            roots["trainer"] = trainer.pid
-            memory = stack.enter_context(Memory(roots))
+            here = {"trainer": trainer.pid} | ({"node": serving.node.pid} if serving.node else {})
+            memory = stack.enter_context(Memory(here))
             started = trainer.line(600)
             before = bench.links.carried(trainer.pid)
-            epochs, losses = self._follow(trainer, label)
+            everywhere = {kind: [pid] for kind, pid in here.items()}
+            processor = Processor(everywhere | {"storage": [one.pid for one in serving.storage]})
+            epochs, losses = self._follow(trainer, label, processor)
             after = bench.links.carried(trainer.pid)
         self.runs.append(
             Run(
@@ -161,6 +167,8 @@ class Comparison:
                 epoch_seconds=[epoch["seconds"] for epoch in epochs],
                 wait_seconds=[epoch["waited"] for epoch in epochs],
                 cpu_seconds=[epoch["cpu"] for epoch in epochs],
+                processor_seconds=[epoch["processor"] for epoch in epochs],
+                first_waits=[epoch["first_wait"] for epoch in epochs],
                 steps=[epoch["steps"] for epoch in epochs],
                 rows=[epoch["rows"] for epoch in epochs],
                 link_bytes=None if before is None or after is None else after - before,
@@ -184,14 +192,16 @@ class Comparison:
         """One thread a process: with more, processes on few cores wait for each other, and DGL's samples differ."""
         return {"OMP_NUM_THREADS": "1", "DGLBACKEND": "pytorch"}
 
-    def _follow(self, trainer: Process, label: str | None) -> tuple[list[dict[str, Any]], list[float]]:
+    def _follow(
+        self, trainer: Process, label: str | None, processor: Processor
+    ) -> tuple[list[dict[str, Any]], list[float]]:
         epochs: list[dict[str, Any]] = []
         while True:
             event = trainer.line(900)
             if event["event"] == "finished":
                 return epochs, event["losses"]
             if event["event"] == "epoch":
-                epochs.append(event)
+                epochs.append({**event, "processor": processor.since()})
                 if label is not None:
                     share = 100 * event["waited"] / event["seconds"]
                     which = f"epoch {event['epoch'] + 1} of {self.options.epochs}"
@@ -222,6 +232,10 @@ def report(comparison: Comparison, rates: dict[str, float]) -> int:
         for framework, values in compared.items():
             text = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in values.items())
             print(f"{framework}, each at its best: {text}")
+    if len(comparison.runs) < comparison.planned:
+        left = comparison.planned - len(comparison.runs)
+        print(f"\n{left} of {comparison.planned} runs did not begin within {given.minutes:g} minutes (--minutes)")
+    found["runs"], found["runs_planned"] = len(comparison.runs), comparison.planned
     differing = unequal(comparison.runs)
     found["losses_differ"] = differing
     if given.json is not None:

@@ -40,26 +40,39 @@ class Bench:
         return self.parts
 
 
+@dataclass(frozen=True)
+class Serving:
+    """What runs beside a trainer."""
+
+    #: The trainer's options that lead to it.
+    options: list[str]
+    #: Processes on the storage machines.
+    storage: list[Process]
+    #: Rudder's node on the training machine.
+    node: Process | None = None
+
+
 @contextmanager
-def rows_servers(bench: Bench) -> Iterator[list[str]]:
-    """A straightforward server a part; gives the addresses that the trainer dials."""
+def rows_servers(bench: Bench) -> Iterator[Serving]:
+    """A straightforward server a part."""
     with ExitStack() as stack:
-        addresses = []
+        addresses, servers = [], []
         table = bench.dataset.table().name
         for part, port in enumerate(free_ports(bench.parts)):
             host = bench.links.address(part)
             words = [*bench.links.within(part), sys.executable, str(HERE / "rows_server.py")]
             words += ["--rows", str(bench.dataset.path / f"parts/{part}/{table}.npy")]
             words += ["--bind", host, "--port", str(port)]
-            stack.enter_context(bench.processes.running(f"rows{part}", words)).line(PATIENCE)
+            servers.append(stack.enter_context(bench.processes.running(f"rows{part}", words)))
+            servers[-1].line(PATIENCE)
             reached = bench.links.dial("c0", f"s{part}", (host, port))
             addresses.append(f"{reached[0]}:{reached[1]}")
-        yield addresses
+        yield Serving(["--servers", *addresses], servers)
 
 
 @contextmanager
-def nodes(bench: Bench, folder: Path) -> Iterator[tuple[Path, Process]]:
-    """Rudder's nodes; gives the trainer socket and the node of the training machine."""
+def nodes(bench: Bench, folder: Path) -> Iterator[Serving]:
+    """Rudder's nodes."""
     folder.mkdir()
     names = [*(f"s{part}" for part in range(bench.parts)), "c0"]
     hosts = [bench.links.address(machine) for machine in range(len(names))]
@@ -74,14 +87,13 @@ def nodes(bench: Bench, folder: Path) -> Iterator[tuple[Path, Process]]:
     own.write_text(_topology(bench, names, control, data))
     run(binary("rudder"), "keys", "init", "--topology", str(own))
     with ExitStack() as stack:
-        for at, name in enumerate(names[:-1]):
-            _start(stack, bench, own, at, name)
+        storage = [_start(stack, bench, own, at, name) for at, name in enumerate(names[:-1])]
         # The training machine's own view: storage behind the links.
         data = [bench.links.dial("c0", name, one) for name, one in zip(names, data, strict=True)]
         seen = folder / "c0.toml"
         seen.write_text(_topology(bench, names, control, data))
         node = _start(stack, bench, seen, bench.trains, "c0")
-        yield folder / "c0.sock", node
+        yield Serving(["--socket", str(folder / "c0.sock")], storage, node)
 
 
 def _start(stack: ExitStack, bench: Bench, topology: Path, machine: int, name: str) -> Process:

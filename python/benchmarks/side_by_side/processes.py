@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from support import binary  # noqa: E402
 
-__all__ = ["Memory", "Process", "Processes", "binary"]
+__all__ = ["Memory", "Process", "Processes", "Processor", "binary"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -112,6 +112,31 @@ class Processes:
             process.end()
 
 
+class Processor:
+    """Seconds of processor time that kinds of processes take, between two looks. A process's children are a kind of their
+    own, "NAME workers"; what ended children took counts with them.
+    """
+
+    def __init__(self, roots: dict[str, list[int]]) -> None:
+        self._roots = roots
+        self._before = self._spent()
+
+    def since(self) -> dict[str, float]:
+        """What each kind took since the last look. The kernel counts in hundredths of a second."""
+        before, self._before = self._before, self._spent()
+        return {kind: spent - before.get(kind, 0.0) for kind, spent in self._before.items()}
+
+    def _spent(self) -> dict[str, float]:
+        spent: dict[str, float] = {}
+        for kind, roots in self._roots.items():
+            for root in roots:
+                own, ended = _processor_seconds(root)
+                workers = [ended, *(sum(_processor_seconds(child)) for child in _children(root))]
+                for name, seconds in ((kind, own), (f"{kind} workers", sum(workers))):
+                    spent[name] = spent.get(name, 0.0) + seconds
+        return {kind: seconds for kind, seconds in spent.items() if seconds or not kind.endswith(" workers")}
+
+
 class Memory:
     """Watches the processes of the training machine, their children counted in, while it is entered.
 
@@ -157,6 +182,17 @@ def _children(pid: int) -> list[int]:
             for child in (task / "children").read_text().split():
                 found += [int(child), *_children(int(child))]
     return found
+
+
+def _processor_seconds(pid: int) -> tuple[float, float]:
+    """Of a process itself, and of its children that have ended."""
+    try:
+        # The name, in brackets, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0.0
+    user, system, ended_user, ended_system = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:15])
+    return user + system, ended_user + ended_system
 
 
 def _kib(path: str, key: str) -> int:

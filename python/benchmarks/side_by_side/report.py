@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,8 +26,12 @@ class Run:
     workers: int
     epoch_seconds: list[float]
     wait_seconds: list[float]
-    #: Processor time of the trainer's own process.
+    #: Processor time of the trainer's own process, as it says.
     cpu_seconds: list[float]
+    #: Processor time by kind of process, on all machines, epoch by epoch.
+    processor_seconds: list[dict[str, float]]
+    #: How long the trainer waited for the first minibatch of each epoch.
+    first_waits: list[float]
     steps: list[int]
     rows: list[int]
     #: Over the training machine's link, both ways, all epochs; None where the links have no counter.
@@ -54,7 +59,11 @@ class Row:
     seconds: float
     seconds_range: tuple[float, float]
     wait_share: float
-    cpu_seconds: float
+    first_wait_seconds: float
+    #: Of an epoch, by kind of process, on all machines.
+    processor_seconds: dict[str, float]
+    #: Share of this machine's cores that these processes take, which all run on it.
+    busy: float
     link_mb_per_epoch: float | None
     resident_mb: dict[str, float]
     together_mb: float
@@ -80,17 +89,30 @@ def _row(key: tuple[str, str, int], group: list[Run]) -> Row:
     waits = [sum(run.wait_seconds[run.later]) / sum(run.epoch_seconds[run.later]) for run in group]
     counted = [run.link_bytes / len(run.epoch_seconds) for run in group if run.link_bytes is not None]
     kinds = sorted({kind for run in group for kind in run.resident})
+    processor = _processor(group)
     return Row(
         *key,
         first_seconds=statistics.median(run.epoch_seconds[0] for run in group),
         seconds=statistics.median(seconds),
         seconds_range=(min(seconds), max(seconds)),
         wait_share=statistics.median(waits),
-        cpu_seconds=statistics.median(statistics.mean(run.cpu_seconds[run.later]) for run in group),
+        first_wait_seconds=statistics.median(statistics.mean(run.first_waits[run.later]) for run in group),
+        processor_seconds=processor,
+        busy=sum(processor.values()) / statistics.median(seconds) / (os.cpu_count() or 1),
         link_mb_per_epoch=statistics.median(counted) / 1e6 if counted else None,
         resident_mb={kind: max(run.resident.get(kind, 0) for run in group) / 1e6 for kind in kinds},
         together_mb=max(run.together for run in group) / 1e6,
     )
+
+
+def _processor(group: list[Run]) -> dict[str, float]:
+    """Seconds an epoch of each kind of process. The trainer's own is what it says itself, which is exact."""
+    found: dict[str, float] = {}
+    for kind in sorted({kind for run in group for epoch in run.processor_seconds for kind in epoch}):
+        means = [statistics.mean(epoch.get(kind, 0.0) for epoch in run.processor_seconds[run.later]) for run in group]
+        found[kind] = statistics.median(means)
+    found["trainer"] = statistics.median(statistics.mean(run.cpu_seconds[run.later]) for run in group)
+    return found
 
 
 def unequal(runs: list[Run]) -> list[str]:
@@ -125,8 +147,8 @@ def ratios(rows: list[Row], framework: str) -> dict[str, float]:
 
 def table(rows: list[Row]) -> str:
     """For people. A star marks the best number of workers of an arm."""
-    head = ["arm", "workers", "epoch, s", "range", "first, s", "waits", "own CPU, s", "link, MB"]
-    head += ["peak RSS, MB", "together, MB"]
+    head = ["arm", "workers", "epoch, s", "range", "first, s", "waits", "1st wait, ms", "CPU, s", "cores busy"]
+    head += ["link, MB", "peak RSS, MB", "together, MB"]
     lines = [head]
     for row in rows:
         lines.append(
@@ -137,7 +159,9 @@ def table(rows: list[Row]) -> str:
                 f"{row.seconds_range[0]:.2f}..{row.seconds_range[1]:.2f}",
                 f"{row.first_seconds:.2f}",
                 f"{100 * row.wait_share:.1f} %",
-                f"{row.cpu_seconds:.2f}",
+                f"{1e3 * row.first_wait_seconds:.0f}",
+                ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in row.processor_seconds.items()),
+                f"{100 * row.busy:.0f} %",
                 "-" if row.link_mb_per_epoch is None else f"{row.link_mb_per_epoch:.1f}",
                 ", ".join(f"{kind} {size:.0f}" for kind, size in row.resident_mb.items()),
                 f"{row.together_mb:.0f}",

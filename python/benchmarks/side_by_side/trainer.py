@@ -95,7 +95,7 @@ class Pyg:
             persistent_workers=options.workers > 0,
         )
         if options.arm == "rudder":
-            self.loader = rudder.lookahead(self.loader, depth=options.depth)
+            self.loader = rudder.lookahead(self.loader, depth=options.depth, epochs=options.epochs)
 
         class Sage(torch.nn.Module):
             def __init__(self) -> None:
@@ -153,6 +153,7 @@ class Dgl:
             self.loader = rudder.lookahead(
                 self.loader,
                 depth=options.depth,
+                epochs=options.epochs,
                 client=work.client(),
                 ids=lambda minibatch: {work.dataset.table().name: minibatch[0]},
                 fill=self._fill,
@@ -196,12 +197,14 @@ def train(options: argparse.Namespace) -> None:
     losses: list[float] = []
     for epoch in range(options.epochs):
         start, start_cpu = time.perf_counter(), time.process_time()
-        waited, rows, steps = 0.0, 0, 0
+        waited, first_wait, rows, steps = 0.0, 0.0, 0, 0
         minibatches = framework.epoch()
         asked = start
         while True:
             minibatch = next(minibatches, None)
             waited += time.perf_counter() - asked
+            if steps == 0:
+                first_wait = waited
             if minibatch is None:
                 break
             loss = framework.loss(minibatch)
@@ -213,7 +216,16 @@ def train(options: argparse.Namespace) -> None:
             steps += 1
             asked = time.perf_counter()
         seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
-        say("epoch", epoch=epoch, seconds=seconds, waited=waited, cpu=cpu, rows=rows, steps=steps)
+        say(
+            "epoch",
+            epoch=epoch,
+            seconds=seconds,
+            waited=waited,
+            first_wait=first_wait,
+            cpu=cpu,
+            rows=rows,
+            steps=steps,
+        )
     say("finished", losses=losses)
 
 
