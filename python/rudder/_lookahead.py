@@ -53,6 +53,7 @@ def lookahead(
     client: Client | None = None,
     ids: Callable[[Any], Mapping[str, Any]] | None = None,
     fill: Callable[[Any, dict[str, Any]], Any] | None = None,
+    epochs: int = 1,
 ) -> Lookahead:
     """Wraps a loader: the node learns `depth` minibatches ahead which rows will be needed.
 
@@ -63,8 +64,22 @@ def lookahead(
 
     A depth of 8 hides the way over the links. Where they are short of bandwidth, 16 to 32 lets the node see longer what
     is worth keeping, so that fewer bytes travel. The depth is limited to the node's credits, less the minibatch in use.
+
+    `epochs`: how often the training will go over the loader, where nothing has to be done to it in between. While one
+    epoch ends, the first minibatches of the next are then sampled and announced, and do not have to be waited for. Leave
+    it out if a `set_epoch` is called before each epoch, or if the loader shuffles with torch's global generator and the
+    training draws from that as well (dropout): then the minibatches would be others than the loader's own.
     """
-    return Lookahead(loader, depth, client=client, ids=ids, fill=fill)
+    return Lookahead(loader, depth, client=client, ids=ids, fill=fill, epochs=epochs)
+
+
+class _Epoch:
+    """What was taken from the loader and not handed on yet."""
+
+    def __init__(self, minibatches: Iterator[Any]) -> None:
+        #: None when the loader has no more.
+        self.minibatches: Iterator[Any] | None = minibatches
+        self.ahead: deque[tuple[Any, Minibatch | None]] = deque()
 
 
 class Lookahead:
@@ -78,9 +93,12 @@ class Lookahead:
         client: Client | None = None,
         ids: Callable[[Any], Mapping[str, Any]] | None = None,
         fill: Callable[[Any, dict[str, Any]], Any] | None = None,
+        epochs: int = 1,
     ) -> None:
         if depth < 1:
             raise ArgumentError(f"depth={depth}: look at least one minibatch ahead, or take the loader as it is")
+        if epochs < 1:
+            raise ArgumentError(f"epochs={epochs}: say how often the loader is gone over, at least once")
         if (ids is None) != (fill is None):
             raise ArgumentError("ids and fill go together: which rows, and where to put them")
         self.loader = loader
@@ -92,6 +110,10 @@ class Lookahead:
             )
         self.client: Client = found
         self._ids, self._fill = ids, fill
+        #: Epochs that may begin while another ends.
+        self._epochs_left = epochs - 1
+        #: The epoch after the one in use, as far as it was looked into.
+        self._next: _Epoch | None = None
         self.depth = min(depth, max(1, self.client.credits - 1))
         if self.depth < depth:
             log.info("look-ahead of %d is limited to %d by the node's credits", depth, self.depth)
@@ -105,33 +127,74 @@ class Lookahead:
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Any]:
-        ahead: deque[tuple[Any, Minibatch | None]] = deque()
         transform = self._take_transform()
+        epoch, self._next = self._next, None
         try:
-            with self._deferred():
-                minibatches: Iterator[Any] | None = iter(self.loader)
+            epoch = epoch or self._begin()
             while True:
-                while minibatches is not None and len(ahead) <= self.depth:
-                    try:
-                        with self._deferred():
-                            minibatch = next(minibatches)
-                            if self._store is not None:
-                                minibatch = self._store.with_edge_features(minibatch)
-                    except StopIteration:
-                        minibatches = None
-                        break
-                    ahead.append((minibatch, self._announce(minibatch)))
-                if not ahead:
+                self._look_ahead(epoch)
+                if not epoch.ahead:
+                    # It ended well: what was taken of the next is kept for it.
+                    epoch = None
                     return
-                minibatch, announced = ahead.popleft()
+                minibatch, announced = epoch.ahead.popleft()
                 minibatch = self._filled(minibatch, announced)
                 yield transform(minibatch) if transform is not None else minibatch
         finally:
-            for _, announced in ahead:
-                if announced is not None:
-                    self.client.release(announced)
+            if epoch is not None:
+                self._give_up(epoch)
+                self._give_up(self._next)
+                self._next = None
             if transform is not None:
                 self.loader.transform = transform
+
+    def _begin(self) -> _Epoch:
+        with self._deferred():
+            return _Epoch(iter(self.loader))
+
+    def _look_ahead(self, epoch: _Epoch) -> None:
+        """Takes minibatches from the loader and announces them: two, until there are `depth` beside the one to be used
+        now, and more for as long as that one is not ready. So training begins as soon as it can."""
+        taken = 0
+        while self._ahead(epoch) <= self.depth:
+            if taken >= 2 and self._is_ready(epoch):
+                return
+            if not self._take(epoch):
+                if self._next is None:
+                    if self._epochs_left <= 0:
+                        return
+                    self._epochs_left -= 1
+                    self._next = self._begin()
+                if not self._take(self._next):
+                    return
+            taken += 1
+
+    def _ahead(self, epoch: _Epoch) -> int:
+        return len(epoch.ahead) + (0 if self._next is None else len(self._next.ahead))
+
+    def _take(self, epoch: _Epoch) -> bool:
+        """Takes one minibatch. False if the loader has no more."""
+        if epoch.minibatches is None:
+            return False
+        try:
+            with self._deferred():
+                minibatch = next(epoch.minibatches)
+                if self._store is not None:
+                    minibatch = self._store.with_edge_features(minibatch)
+        except StopIteration:
+            epoch.minibatches = None
+            return False
+        epoch.ahead.append((minibatch, self._announce(minibatch)))
+        return True
+
+    def _is_ready(self, epoch: _Epoch) -> bool:
+        announced = epoch.ahead[0][1] if epoch.ahead else None
+        return announced is None or self.client.is_ready(announced)
+
+    def _give_up(self, epoch: _Epoch | None) -> None:
+        for _, announced in () if epoch is None else epoch.ahead:
+            if announced is not None:
+                self.client.release(announced)
 
     def _deferred(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._store is None else self._store.deferring()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,31 @@ class Types:
                 return shift + np.arange(int(offsets[-1]))
             starts = starts + counts
         raise DatasetError(f"{self.dataset.path}: no vertex type {group!r}; there are {list(self._offsets)}")
+
+    @property
+    def names(self) -> list[Any]:
+        """The vertex types, in the order in which a part numbers them."""
+        return list(self._offsets)
+
+    def of(self, vertices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of these dataset ids, the type of each, as a position in `names`, and its id in that type."""
+        at = np.searchsorted(self._ranges[0], vertices, side="right") - 1
+        starts, types, firsts = self._ranges
+        return types[at], vertices - starts[at] + firsts[at]
+
+    @cached_property
+    def _ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """For each type in each part, in the order of dataset ids: where it starts, which it is, its first own id.
+        Those of which a part has none are left out."""
+        found = []
+        for part, start in enumerate(self.dataset.part_offsets[:-1]):
+            for at, offsets in enumerate(self._offsets.values()):
+                count = int(offsets[part + 1] - offsets[part])
+                if count:
+                    found.append((start, at, int(offsets[part])))
+                start += count
+        starts, types, firsts = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        return starts, types, firsts
 
     def csc(self, edge_type: tuple[str, str, str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(row, colptr) of an edge type, in its types' own ids."""

@@ -282,17 +282,14 @@ class Client:
         """
         ready = self._ready(minibatch)
         spec = self._table_of(minibatch, table)
-        locations = np.frombuffer(ready.locations(spec.index), dtype="<u8")
-        mappings = locations >> np.uint64(48)
-        offsets = (locations & np.uint64((1 << 48) - 1)).astype(np.int64)
         pieces = []
-        for mapping in np.unique(mappings):
-            position = np.flatnonzero(mappings == mapping)
-            pinned = ready.mapping(int(mapping))
+        for mapping, first, stride, count, index, position in ready.pieces(spec.index, spec.row_bytes):
+            pinned = ready.mapping(mapping)
             self._views.append((weakref.ref(pinned), time.monotonic(), minibatch.id))
-            piece = _piece(np.asarray(pinned), offsets[position], position, spec)
+            slots = _slots(np.asarray(pinned), first, stride, count, spec)
+            piece = Piece(slots, np.asarray(index), np.asarray(position))
             pieces.append(_as_tensors(piece, spec) if minibatch.torch else piece)
-        return View(pieces, len(locations))
+        return View(pieces, minibatch.rows[spec.name])
 
     def release(self, minibatch: Minibatch) -> None:
         """Gives the minibatch back: now, or when its last view is gone. Releasing twice is fine."""
@@ -405,20 +402,13 @@ def _writable_bytes(out: Any) -> NDArray[np.uint8]:
     return out.reshape(-1).view(np.uint8)  # type: ignore[no-any-return]
 
 
-def _piece(bytes: NDArray[np.uint8], offsets: NDArray[np.int64], position: Any, spec: Table) -> Piece:
-    """Slots as a strided array over the mapping from the first row on. Rows need not stand a whole number of rows
-    apart (slots are aligned): the stride is what all distances are multiples of, so array rows may overlap."""
-    item = spec.numpy_dtype.itemsize
-    first = int(offsets.min())
-    distances = offsets - first
-    stride = int(np.gcd.reduce(distances)) or spec.row_bytes
-    count = int(distances.max()) // stride + 1
+def _slots(bytes: NDArray[np.uint8], first: int, stride: int, count: int, spec: Table) -> NDArray[Any]:
+    """Slots as a strided array over the mapping from the first row on; its rows overlap where the stride is less than
+    a row."""
     end = first + (count - 1) * stride + spec.row_bytes
     flat = bytes[first:end].view(spec.numpy_dtype)
-    slots = np.lib.stride_tricks.as_strided(
-        flat, (count, spec.dim), (stride, item), writeable=False
-    )
-    return Piece(slots, distances // stride, position)
+    strides = (stride, spec.numpy_dtype.itemsize)
+    return np.lib.stride_tricks.as_strided(flat, (count, spec.dim), strides, writeable=False)
 
 
 def _as_tensors(piece: Piece, spec: Table) -> Piece:

@@ -28,11 +28,11 @@ from torch_geometric.data import FeatureStore as PygFeatureStore
 from torch_geometric.data import GraphStore as PygGraphStore
 from torch_geometric.data import TensorAttr
 from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
-from torch_geometric.sampler import BaseSampler, SamplerOutput
+from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from ._lookahead import LazyRows
-from ._native import GraphSampler
+from ._native import GraphSampler, RelationSampler
 from ._types import Types, edge_type_of, original_csc
 from .client import Client, Ids
 from .dataset import Dataset, Split, Table
@@ -230,25 +230,23 @@ class GraphStore(PygGraphStore):  # type: ignore[misc]
 
 
 class NeighborSampler(BaseSampler):  # type: ignore[misc]
-    """Rudder's deterministic sampler for PyG's `NodeLoader` and `LinkLoader`, over a homogeneous dataset.
+    """Rudder's deterministic sampler for PyG's `NodeLoader` and `LinkLoader`.
 
     Each hop takes, without replacement, up to `num_neighbors[hop]` in-neighbours (-1: all) of what the hop before saw
     first. What is sampled depends on (seed, epoch, seeds of the minibatch) alone, never on workers or order. A loader
     that shuffles gives other minibatches in each epoch; where it does not, `set_epoch` before each one makes the
     samples differ (before the loader's workers start).
 
-    Raises `ArgumentError` for a dataset of several types: PyG's own `NeighborLoader` samples those, over the same stores.
+    On a dataset of several types each hop does so for every edge type. `num_neighbors` holds for each of them, or is a
+    dict with a list for every edge type; seeds come as `("paper", ids)`. Raises `ArgumentError` for other fan-outs.
     """
 
-    def __init__(self, graph: GraphStore, num_neighbors: list[int], seed: int = 0) -> None:
-        if graph._types.typed:
-            raise ArgumentError(
-                "rudder.pyg.NeighborSampler samples graphs of one type: for several types give the stores to PyG's "
-                "NeighborLoader, which samples them itself (with pyg-lib or torch-sparse): "
-                "NeighborLoader((FeatureStore(client), GraphStore(client)), num_neighbors, input_nodes=('paper', ids))"
-            )
-        self.graph, self.num_neighbors, self.seed, self.epoch = graph, list(num_neighbors), seed, 0
-        self._native: GraphSampler | None = None
+    def __init__(
+        self, graph: GraphStore, num_neighbors: list[int] | dict[tuple[str, str, str], list[int]], seed: int = 0
+    ) -> None:
+        self.graph, self.seed, self.epoch = graph, seed, 0
+        self.num_neighbors = _fanouts(graph, num_neighbors)
+        self._native: GraphSampler | RelationSampler | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the samples of this epoch differ from others' with equal seeds."""
@@ -261,20 +259,25 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
     def edge_permutation(self) -> None:
         return None
 
-    def sample_from_nodes(self, index: Any, **_: Any) -> SamplerOutput:
+    def sample_from_nodes(self, index: Any, **_: Any) -> SamplerOutput | HeteroSamplerOutput:
         if index.time is not None:
             raise ArgumentError("this sampler knows no time: take PyG's own for temporal sampling")
         return node_sample(index, self._sample)
 
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None, **_: Any) -> SamplerOutput:
-        return edge_sample(index, self._sample, self.graph.dataset.vertices, False, None, neg_sampling)
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None, **_: Any) -> SamplerOutput | HeteroSamplerOutput:
+        types = self.graph._types
+        counts: Any = {name: types.count(name) for name in types.names} if types.typed else types.count(None)
+        return edge_sample(index, self._sample, counts, False, None, neg_sampling)
 
-    def _sample(self, seeds: Any, _time: Any = None, **_: Any) -> SamplerOutput:
+    def _sample(self, seeds: Any, _time: Any = None, **_: Any) -> SamplerOutput | HeteroSamplerOutput:
         return self.sample(seeds, self.epoch, _key(seeds))
 
-    def sample(self, seeds: Any, epoch: int, minibatch: int) -> SamplerOutput:
-        """Samples with a key of your own: (seed, epoch, minibatch), as the nodes' predictors do."""
-        if self._native is None:
+    def sample(self, seeds: Any, epoch: int, minibatch: int) -> SamplerOutput | HeteroSamplerOutput:
+        """Samples with a key of your own: (seed, epoch, minibatch), as the nodes' predictors do. `seeds` are ids, or
+        `{type: ids}` where the dataset has several types."""
+        if isinstance(self.num_neighbors, dict):
+            return self._sample_types(seeds, epoch, minibatch, self.num_neighbors)
+        if not isinstance(self._native, GraphSampler):
             self._native = GraphSampler(*self.graph.dataset.csc(), self.num_neighbors)
         own = self.graph._own(seeds.numpy())
         node, row, col, edge, nodes, edges = self._native.sample(
@@ -289,8 +292,55 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             num_sampled_edges=edges,
         )
 
+    def _sample_types(
+        self, seeds: Any, epoch: int, minibatch: int, fanouts: dict[tuple[str, str, str], list[int]]
+    ) -> HeteroSamplerOutput:
+        dataset, types = self.graph.dataset, self.graph._types
+        if not isinstance(self._native, RelationSampler):
+            graphs = [(*dataset.csc("__".join(edge_type)), fanout) for edge_type, fanout in fanouts.items()]
+            self._native = RelationSampler(graphs)
+        own = [types.vertices(name, ids.numpy(), "dataset") for name, ids in seeds.items()]
+        sampled = self._native.sample(
+            self.seed, epoch, minibatch, np.ascontiguousarray(np.concatenate(own), dtype=np.int64)
+        )
+        kinds, ids = types.of(np.asarray(sampled[0]))
+        # Where each sampled vertex stands among those of its type.
+        place, node, of_hop = np.empty_like(ids), {}, {}
+        for at, name in enumerate(types.names):
+            here = np.flatnonzero(kinds == at)
+            place[here] = np.arange(len(here))
+            node[name] = torch.from_numpy(ids[here])
+            of_hop[name] = np.diff(np.searchsorted(here, sampled[1]), prepend=0).tolist()
+        edges = dict(zip(fanouts, sampled[2], strict=True))
+        return HeteroSamplerOutput(
+            node=node,
+            row={edge_type: torch.from_numpy(place[np.asarray(one[0])]) for edge_type, one in edges.items()},
+            col={edge_type: torch.from_numpy(place[np.asarray(one[1])]) for edge_type, one in edges.items()},
+            edge={edge_type: torch.from_numpy(np.asarray(one[2])) for edge_type, one in edges.items()},
+            num_sampled_nodes=of_hop,
+            num_sampled_edges={edge_type: one[3] for edge_type, one in edges.items()},
+        )
+
+
+def _fanouts(graph: GraphStore, given: Any) -> list[int] | dict[tuple[str, str, str], list[int]]:
+    """One list for a homogeneous dataset; else one for every edge type, in the dataset's order."""
+    if not graph._types.typed:
+        if isinstance(given, dict):
+            raise ArgumentError("num_neighbors by edge type: this dataset has one type, give one list")
+        return list(given)
+    names = {edge_type: given for name in graph.dataset.graphs if (edge_type := edge_type_of(name))}
+    if isinstance(given, dict):
+        if set(given) != set(names):
+            raise ArgumentError(f"num_neighbors has {list(given)}: give a list for each of {list(names)}")
+        names = {edge_type: given[edge_type] for edge_type in names}
+    if len({len(fanout) for fanout in names.values()}) > 1:
+        raise ArgumentError("num_neighbors: give each edge type as many hops; 0 takes no neighbour")
+    return {edge_type: list(fanout) for edge_type, fanout in names.items()}
+
 
 def _key(seeds: Any) -> int:
     """The same for the same seeds in the same order, in every process."""
-    digest = hashlib.blake2b(np.ascontiguousarray(seeds.numpy()).tobytes(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    hashed = hashlib.blake2b(digest_size=8)
+    for name, ids in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
+        hashed.update(name.encode() + np.ascontiguousarray(ids.numpy()).tobytes())
+    return int.from_bytes(hashed.digest(), "little")

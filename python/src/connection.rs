@@ -3,26 +3,29 @@
 
 use crate::buffer::Input;
 use crate::error::{of_client, raise};
+use crate::gate::{Closed, Gate, Signals, lock};
 use crate::ready::{Pin, ReadyRows};
 use pyo3::prelude::*;
-use rudder_client::trainer::{Client, ClientError, ConnectOptions, Ready, TableRows};
+use rudder_client::trainer::{Client, ClientError, ConnectOptions, Interrupt, Ready, TableRows};
 use rudder_client::trainer_protocol::Refusal;
 use rudder_topology::{DatasetName, JobId, MinibatchId, TableId, TrainerRank};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the interpreter's signals. A signal ends a wait for the socket early, but not the loop that
-/// waits for the node; and another thread gets its turn on the connection.
+/// The shortest time for which one thread waits for the node before another gets its turn on the connection.
 const GLANCE: Duration = Duration::from_millis(20);
 /// A handshake gets at least this long: one that is cut off has to start again.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// What connection, minibatches and views share.
 pub(crate) struct Shared {
+    /// Only for who has passed the gate, so that it never has to be waited for.
     client: Mutex<Client>,
+    gate: Gate,
+    signals: Arc<Signals>,
     /// Minibatches whose last view is gone while another thread used the connection.
     returned: Mutex<Vec<MinibatchId>>,
     /// The last minibatch's id. Ids rise in the order in which threads announce.
@@ -31,8 +34,18 @@ pub(crate) struct Shared {
     pid: u32,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Why a call came to nothing.
+enum Refused {
+    Client(ClientError),
+    Row(String),
+    /// See [`Closed::Inside`].
+    Inside,
+}
+
+impl From<ClientError> for Refused {
+    fn from(error: ClientError) -> Self {
+        Refused::Client(error)
+    }
 }
 
 impl Shared {
@@ -42,24 +55,54 @@ impl Shared {
             return;
         }
         lock(&self.returned).push(minibatch);
-        if let Ok(mut client) = self.client.try_lock() {
-            self.release_returned(&mut client);
+        if let Some(_entered) = self.gate.try_enter() {
+            self.release_returned(&mut lock(&self.client));
         }
     }
 
+    /// Nobody could pass on what a signal's handler raises here.
     fn release_returned(&self, client: &mut Client) {
-        for minibatch in std::mem::take(&mut *lock(&self.returned)) {
-            // A node that is away has dropped the pins already; one released twice is released.
-            let _ = client.release(minibatch);
+        loop {
+            let returned = std::mem::take(&mut *lock(&self.returned));
+            if returned.is_empty() {
+                return;
+            }
+            self.signals.deaf(|| {
+                for minibatch in returned {
+                    // A node that is away has dropped the pins already; one released twice is released.
+                    let _ = client.release(minibatch);
+                }
+            });
         }
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut Client) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Client) -> Result<R, ClientError>) -> Result<R, Refused> {
+        let _entered = self.gate.enter(&self.signals).map_err(|closed| match closed {
+            Closed::Interrupted => Refused::Client(ClientError::Interrupted),
+            Closed::Inside => Refused::Inside,
+        })?;
         let mut client = lock(&self.client);
         self.release_returned(&mut client);
         let result = work(&mut client);
         self.release_returned(&mut client);
-        result
+        Ok(result?)
+    }
+
+    /// The exception of a call that came to nothing.
+    fn exception(&self, py: Python<'_>, refused: &Refused) -> PyErr {
+        match refused {
+            Refused::Client(ClientError::Interrupted) => self
+                .signals
+                .take()
+                .unwrap_or_else(|| raise(py, "RudderError", &ClientError::Interrupted.to_string())),
+            Refused::Client(error) => of_client(py, error),
+            Refused::Row(message) => raise(py, "RowError", message),
+            Refused::Inside => {
+                let message = "a signal's handler called the client while the same thread waits in a call of it: \
+                               let handlers only raise an exception or set a flag";
+                raise(py, "RudderError", message)
+            }
+        }
     }
 }
 
@@ -96,18 +139,23 @@ impl Connection {
     ) -> PyResult<Self> {
         let name =
             DatasetName::new(dataset).map_err(|error| raise(py, "ArgumentError", &error.to_string()))?;
+        let signals = Arc::new(Signals::default());
+        let asked = signals.clone();
         let options = ConnectOptions {
             job: JobId(job),
             rank: TrainerRank(rank),
             dataset: name,
             digest,
             time_out: HANDSHAKE,
+            interrupt: Interrupt::new(move || asked.are_raised()),
         };
         let id_maps: PyResult<IdMaps> =
             id_maps.iter().map(|(&table, map)| Ok((table, Input::new(map, "the map of ids")?))).collect();
-        let client = connect(py, &socket, &options, patience(time_out))?;
+        let client = connect(py, &socket, &options, &signals, patience(time_out))?;
         let shared = Shared {
             client: Mutex::new(client),
+            gate: Gate::default(),
+            signals,
             returned: Mutex::new(Vec::new()),
             last: AtomicU64::new(0),
             pid: std::process::id(),
@@ -116,18 +164,16 @@ impl Connection {
     }
 
     /// (credits, ready_ahead, generation) of the node.
-    fn welcome(&self, py: Python<'_>) -> (u32, u32, u64) {
-        py.detach(|| {
-            self.shared.with(|client| {
-                let welcome = client.welcome();
-                (welcome.credits, welcome.ready_ahead, welcome.generation.0)
-            })
+    fn welcome(&self, py: Python<'_>) -> PyResult<(u32, u32, u64)> {
+        self.with(py, |client| {
+            let welcome = client.welcome();
+            Ok((welcome.credits, welcome.ready_ahead, welcome.generation.0))
         })
     }
 
     /// Announced minibatches that are not released.
-    fn outstanding(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.shared.with(|client| client.outstanding()))
+    fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |client| Ok(client.outstanding()))
     }
 
     /// Announces a minibatch: for each table an array of i64 ids. Returns its id.
@@ -153,21 +199,20 @@ impl Connection {
                 match client.announce(MinibatchId(minibatch), &wanted) {
                     // It is announced again when the node is back; waiting for that is the business of `ready`.
                     Ok(()) | Err(ClientError::Broken { .. }) => Ok(minibatch),
-                    Err(error) => Err(Refused::Client(error)),
+                    Err(error) => Err(error),
                 }
             })
         });
-        outcome.map_err(|refused| refused.exception(py))
+        outcome.map_err(|refused| self.shared.exception(py, &refused))
     }
 
     /// The minibatch, if every row of it can be read now.
     fn try_ready(&self, py: Python<'_>, minibatch: u64) -> PyResult<Option<ReadyRows>> {
-        let ready = py.detach(|| self.shared.with(|client| client.try_ready(MinibatchId(minibatch))));
-        match ready {
-            Ok(ready) => Ok(ready.map(|ready| self.pinned(ready))),
+        let ready = self.with(py, |client| match client.try_ready(MinibatchId(minibatch)) {
             Err(ClientError::Broken { .. }) => Ok(None),
-            Err(error) => Err(of_client(py, &error)),
-        }
+            other => other,
+        })?;
+        Ok(ready.map(|ready| self.pinned(ready)))
     }
 
     /// Waits for the minibatch, at most `time_out` seconds.
@@ -180,29 +225,31 @@ impl Connection {
             let slice = (start.elapsed() / 4).clamp(GLANCE, HANDSHAKE).min(left);
             match py.detach(|| self.shared.with(|client| client.ready(minibatch, slice))) {
                 Ok(ready) => return Ok(self.pinned(ready)),
-                Err(ClientError::TimeOut { .. } | ClientError::Broken { .. }) if left > slice => {
+                Err(Refused::Client(ClientError::TimeOut { .. } | ClientError::Broken { .. }))
+                    if left > slice =>
+                {
                     py.check_signals()?;
                 }
-                Err(ClientError::TimeOut { .. }) => {
+                Err(Refused::Client(ClientError::TimeOut { .. })) => {
                     let late = ClientError::TimeOut { minibatch, waited: start.elapsed() };
                     return Err(of_client(py, &late));
                 }
-                Err(error) => return Err(of_client(py, &error)),
+                Err(refused) => return Err(self.shared.exception(py, &refused)),
             }
         }
     }
 
     /// Gives an announced minibatch back that was never asked for.
     fn release(&self, py: Python<'_>, minibatch: u64) -> PyResult<()> {
-        match py.detach(|| self.shared.with(|client| client.release(MinibatchId(minibatch)))) {
-            Ok(()) | Err(ClientError::Broken { .. }) => Ok(()),
-            Err(error) => Err(of_client(py, &error)),
-        }
+        self.with(py, |client| match client.release(MinibatchId(minibatch)) {
+            Err(ClientError::Broken { .. }) => Ok(()),
+            other => other,
+        })
     }
 
     /// The node's counters as JSON text.
     fn statistics(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| self.shared.with(Client::statistics)).map_err(|error| of_client(py, &error))
+        self.with(py, Client::statistics)
     }
 
     /// Whether this process opened the connection.
@@ -211,22 +258,16 @@ impl Connection {
     }
 }
 
-/// Why nothing was announced.
-enum Refused {
-    Client(ClientError),
-    Row(String),
-}
-
-impl Refused {
-    fn exception(&self, py: Python<'_>) -> PyErr {
-        match self {
-            Refused::Client(error) => of_client(py, error),
-            Refused::Row(message) => raise(py, "RowError", message),
-        }
-    }
-}
-
 impl Connection {
+    /// Uses the connection without the interpreter's lock.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Client) -> Result<R, ClientError> + Send,
+    ) -> PyResult<R> {
+        py.detach(|| self.shared.with(work)).map_err(|refused| self.shared.exception(py, &refused))
+    }
+
     fn pinned(&self, ready: Ready) -> ReadyRows {
         ReadyRows::new(Arc::new(Pin::new(self.shared.clone(), ready)))
     }
@@ -287,6 +328,7 @@ fn connect(
     py: Python<'_>,
     socket: &std::path::Path,
     options: &ConnectOptions,
+    signals: &Signals,
     time_out: Duration,
 ) -> PyResult<Client> {
     let start = Instant::now();
@@ -300,7 +342,7 @@ fn connect(
                 py.check_signals()?;
                 py.detach(|| std::thread::park_timeout(GLANCE / 4));
             }
-            Err(error) => return Err(of_client(py, &error)),
+            Err(error) => return Err(signals.take().unwrap_or_else(|| of_client(py, &error))),
         }
     }
 }

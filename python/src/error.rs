@@ -30,6 +30,7 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError) -> PyErr {
         ClientError::TooManyRows(_) | ClientError::Table(_) | ClientError::Gather { .. } => "RowError",
         ClientError::NotAnnounced(_) | ClientError::Announced(_) => "MinibatchError",
         ClientError::Location(_) => "MinibatchFailed",
+        ClientError::Interrupted => "RudderError",
     };
     raise(py, class, &error.to_string())
 }

@@ -1,10 +1,10 @@
 //! A ready minibatch: gathered from, or read in place. It stays pinned until it and every view of it are gone.
 
-use crate::buffer::{Output, PinnedBytes};
+use crate::buffer::{Int64s, Output, PinnedBytes};
 use crate::connection::Shared;
 use crate::error::{of_client, raise};
+use crate::view::{Piece, pieces};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use rudder_client::trainer::Ready;
 use rudder_topology::TableId;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +51,9 @@ impl ReadyRows {
     }
 }
 
+/// See [`ReadyRows::pieces`].
+type Place = (u16, u64, u64, u64, Int64s, Int64s);
+
 #[pymethods]
 impl ReadyRows {
     /// Copies the table's rows, in the order of the announcement, to a writable buffer of exactly their bytes.
@@ -60,16 +63,17 @@ impl ReadyRows {
         outcome.map_err(|error| of_client(py, &error))
     }
 
-    /// The table's locations as little-endian u64: mapping in the upper 16 bits, byte offset below.
-    fn locations<'py>(&self, py: Python<'py>, table: u16) -> PyResult<Bound<'py, PyBytes>> {
+    /// Where the table's rows of `row_bytes` each lie: for each mapping (mapping, byte of the first row, bytes from one
+    /// index to the next, indices there are, index of each row, which rows of the minibatch these are).
+    fn pieces(&self, py: Python<'_>, table: u16, row_bytes: u64) -> PyResult<Vec<Place>> {
         let pin = self.pin(py)?;
-        let locations = pin.ready().locations(TableId(table)).map_err(|error| of_client(py, &error))?;
-        PyBytes::new_with(py, locations.len() * 8, |bytes| {
-            for (to, location) in bytes.chunks_exact_mut(8).zip(locations) {
-                to.copy_from_slice(&location.0.to_le_bytes());
-            }
-            Ok(())
-        })
+        let found = py.detach(|| pin.ready().locations(TableId(table)).map(|all| pieces(all, row_bytes)));
+        let found = found.map_err(|error| of_client(py, &error))?;
+        let place = |piece: Piece| {
+            let (index, position) = (Int64s::new(piece.index), Int64s::new(piece.position));
+            (piece.mapping, piece.first, piece.stride, piece.count, index, position)
+        };
+        Ok(found.into_iter().map(place).collect())
     }
 
     /// A mapping's bytes, which pin the minibatch as long as they are looked at.

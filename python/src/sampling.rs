@@ -4,7 +4,7 @@ use crate::buffer::{Input, Int64s};
 use crate::error::raise;
 use pyo3::prelude::*;
 use rudder_graph::csc::Csc;
-use rudder_graph::sampler::{FANOUT_ALL, SampleKey, SampledEdges, Sampler};
+use rudder_graph::sampler::{FANOUT_ALL, Relation, SampleKey, SampledEdges, Sampler};
 use rudder_graph::seeds::{Deal, EpochSeeds};
 use rudder_graph::trace::TraceDigest;
 use rudder_topology::{MinibatchId, TableId, VertexId};
@@ -30,9 +30,6 @@ impl GraphSampler {
         let (indptr, indices) = (Input::new(indptr, "indptr")?, Input::new(indices, "indices")?);
         Csc::with_ends_checked(indptr.slice(), indices.slice())
             .map_err(|error| raise(py, "ArgumentError", &error.to_string()))?;
-        let fanout = |fanout: i64| {
-            if fanout < 0 { FANOUT_ALL } else { u32::try_from(fanout).unwrap_or(FANOUT_ALL) }
-        };
         let sampler = Sampler::new(fanouts.into_iter().map(fanout).collect());
         Ok(GraphSampler { indptr, indices, scratch: Mutex::new((sampler, SampledEdges::default())) })
     }
@@ -79,16 +76,86 @@ impl GraphSampler {
             of_hop.push(seen - before);
             before = seen;
         }
-        let edges_of_hop = edges.hop_offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let wide = |values: &[u32]| Int64s::new(values.iter().map(|&value| i64::from(value)).collect());
-        Ok((
-            Int64s::new(found.iter().map(|vertex| i64::from(vertex.0)).collect()),
-            wide(&edges.sources),
-            wide(&edges.targets),
-            Int64s::new(edges.positions.iter().map(|&position| position as i64).collect()),
-            of_hop,
-            edges_of_hop,
-        ))
+        let vertices = Int64s::new(found.iter().map(|vertex| i64::from(vertex.0)).collect());
+        let (sources, targets, positions, edges_of_hop) = lent(edges);
+        Ok((vertices, sources, targets, positions, of_hop, edges_of_hop))
+    }
+}
+
+/// Sources, targets and positions of edges, and how many there are of each hop.
+type Edges = (Int64s, Int64s, Int64s, Vec<usize>);
+
+fn lent(edges: &SampledEdges) -> Edges {
+    let wide = |values: &[u32]| Int64s::new(values.iter().map(|&value| i64::from(value)).collect());
+    let positions = Int64s::new(edges.positions.iter().map(|&position| position as i64).collect());
+    let of_hop = edges.hop_offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    (wide(&edges.sources), wide(&edges.targets), positions, of_hop)
+}
+
+/// A fan-out as Python's loaders say it.
+fn fanout(fanout: i64) -> u32 {
+    if fanout < 0 { FANOUT_ALL } else { u32::try_from(fanout).unwrap_or(FANOUT_ALL) }
+}
+
+/// The arrays of one relation, and its fan-outs.
+type Arrays = (Input<u64>, Input<u32>, Vec<u32>);
+
+/// Samples neighbours over several types of edges, whose vertices share one space of ids.
+#[pyclass(frozen, module = "rudder._native")]
+pub(crate) struct RelationSampler {
+    relations: Vec<Arrays>,
+    scratch: Mutex<(Sampler, Vec<SampledEdges>)>,
+}
+
+#[pymethods]
+impl RelationSampler {
+    /// For each relation `indptr`, `indices` and fan-outs, as `GraphSampler` takes them.
+    #[new]
+    fn new(relations: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>, Vec<i64>)>) -> PyResult<Self> {
+        let relation = |(indptr, indices, fanouts): (Bound<'_, PyAny>, Bound<'_, PyAny>, Vec<i64>)| {
+            let py = indptr.py();
+            let (indptr, indices) = (Input::new(&indptr, "indptr")?, Input::new(&indices, "indices")?);
+            Csc::with_ends_checked(indptr.slice(), indices.slice())
+                .map_err(|error| raise(py, "ArgumentError", &error.to_string()))?;
+            Ok((indptr, indices, fanouts.into_iter().map(fanout).collect()))
+        };
+        let relations: Vec<Arrays> = relations.into_iter().map(relation).collect::<PyResult<_>>()?;
+        let edges = vec![SampledEdges::default(); relations.len()];
+        Ok(RelationSampler { relations, scratch: Mutex::new((Sampler::new(vec![]), edges)) })
+    }
+
+    /// Samples a minibatch. Returns vertices (seeds first), how many were seen by the end of each hop (the seeds before
+    /// all hops), and for each relation sources, targets and positions of its edges, and how many there are of each hop.
+    fn sample(
+        &self,
+        py: Python<'_>,
+        seed: u64,
+        epoch: u64,
+        minibatch: u64,
+        seeds: &Bound<'_, PyAny>,
+    ) -> PyResult<(Int64s, Vec<usize>, Vec<Edges>)> {
+        let seeds = Input::<i64>::new(seeds, "the seeds")?;
+        let key = SampleKey { seed, epoch, minibatch };
+        let sampled = py.detach(|| self.run(key, seeds.slice()));
+        sampled.map_err(|message| raise(py, "RowError", &message))
+    }
+}
+
+impl RelationSampler {
+    fn run(&self, key: SampleKey, seeds: &[i64]) -> Result<(Int64s, Vec<usize>, Vec<Edges>), String> {
+        let mut relations = Vec::with_capacity(self.relations.len());
+        for (indptr, indices, fanouts) in &self.relations {
+            let csc =
+                Csc::with_ends_checked(indptr.slice(), indices.slice()).map_err(|error| error.to_string())?;
+            relations.push(Relation { csc, fanouts });
+        }
+        let limit = relations.iter().map(|relation| relation.csc.vertices()).min().unwrap_or(0);
+        let seeds = vertices(seeds, limit)?;
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sampler, edges) = &mut *scratch;
+        let (found, seen) = sampler.sample_relations(&relations, key, &seeds, edges);
+        let found = Int64s::new(found.iter().map(|vertex| i64::from(vertex.0)).collect());
+        Ok((found, seen, edges.iter().map(lent).collect()))
     }
 }
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import rudder
 from rudder import errors
-from support import Cluster, until
+from support import Cluster, imported, until
 
 
 @pytest.fixture
@@ -159,6 +159,27 @@ def test_a_view_copies_nothing_and_pins(client: rudder.Client, caplog: pytest.Lo
     assert client.outstanding == 1
     del row
     assert client.outstanding == 0
+
+
+@pytest.mark.parametrize("columns", [3, 5, 16])
+def test_views_of_rows_of_any_size(
+    columns: int, cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    source = f"generate:rmat:vertices=500,edges=2000,dim={columns},seed=1"
+    one = cluster(imported(source, tmp_path / "rows", 2, "--rows-per-block", "4"))
+    client = one.client()
+    for seed in range(3):
+        ids = some_ids(client, 60, seed)
+        minibatch = client.announce(ids)
+        view = client.view(minibatch)
+        got = np.full((60, columns), np.nan, dtype=np.float32)
+        for piece in view.pieces:
+            got[piece.position] = piece.slots[piece.index]
+        assert np.array_equal(got, client.dataset.rows(ids)) and view.rows == 60
+        assert np.array_equal(view.row(59), got[59])
+        del view, piece
+        client.release(minibatch)
+    client.close()
 
 
 def test_a_view_held_long_is_warned_of(

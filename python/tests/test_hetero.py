@@ -1,4 +1,4 @@
-"""Heterogeneous graphs: exported, served, sampled by PyG's stock loader; vertex and edge features."""
+"""Heterogeneous graphs: exported, served, sampled by PyG's stock loader and by our own sampler; vertex and edge features."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("torch_geometric")
 import rudder.pyg  # noqa: E402
 from stock_sampler import stock_sampler  # noqa: E402, F401
 from torch_geometric.data import HeteroData  # noqa: E402
-from torch_geometric.loader import NeighborLoader  # noqa: E402
+from torch_geometric.loader import LinkLoader, NeighborLoader, NodeLoader  # noqa: E402
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
 
@@ -87,10 +87,78 @@ def test_stock_loader(hetero_cluster: Cluster, stock_sampler: None, ahead: bool)
     client.close()
 
 
-def test_our_sampler_says_who_samples_several_types(hetero_cluster: Cluster) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_our_sampler(hetero_cluster: Cluster, ahead: bool) -> None:
     client = hetero_cluster.client()
-    with pytest.raises(rudder.errors.ArgumentError, match="NeighborLoader"):
-        rudder.pyg.NeighborSampler(rudder.pyg.GraphStore(client), [2])
+    store, graph_store = rudder.pyg.FeatureStore(client), rudder.pyg.GraphStore(client)
+    seeds = torch.arange(101)[40:][::3]
+
+    def minibatches(data: Any, transform: Any = None) -> list[Any]:
+        sampler = rudder.pyg.NeighborSampler(graph_store, {WRITES: [3, 2], CITES: [-1, 2]}, seed=4)
+        loader = NodeLoader(data, sampler, ("paper", seeds), batch_size=8, transform=transform)
+        return list(rudder.lookahead(loader, depth=3) if ahead and transform is not None else loader)
+
+    theirs = minibatches(graph())
+    ours = minibatches((store, graph_store), (lambda data: data) if ahead else store.with_edge_features)
+    assert len(ours) == len(theirs) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("paper", "author"):
+            assert torch.equal(one[name].n_id, other[name].n_id)
+            assert torch.equal(one[name].x, other[name].x)
+        assert torch.equal(one["paper"].y, other["paper"].y)
+        assert torch.equal(one[CITES].edge_attr, other[CITES].edge_attr)
+        for edge_type in (CITES, WRITES):
+            assert torch.equal(one[edge_type].edge_index, other[edge_type].edge_index)
+    assert client.outstanding == 0
+    client.close()
+
+
+def test_samples_of_several_types_keep_the_rules(hetero_cluster: Cluster) -> None:
+    client, whole = hetero_cluster.client(), graph()
+    sampler = rudder.pyg.NeighborSampler(rudder.pyg.GraphStore(client), [4, 2], seed=4)
+    seeds = {"paper": torch.tensor([5, 90, 5]), "author": torch.tensor([36])}
+    found = sampler.sample(seeds, 0, 0)
+    assert found.node["paper"][:2].tolist() == [5, 90] and found.node["author"][0] == 36
+    for name, ids in found.node.items():
+        assert len(ids.unique()) == len(ids) == sum(found.num_sampled_nodes[name])
+    assert found.num_sampled_nodes["author"][0] == 1 and found.num_sampled_nodes["paper"][0] == 2
+    for edge_type in (CITES, WRITES):
+        sources, targets = found.node[edge_type[0]][found.row[edge_type]], found.node["paper"][found.col[edge_type]]
+        # The position of an edge is its place in the source's graph, which is in the order of targets.
+        assert torch.equal(torch.stack([sources, targets]), whole[edge_type].edge_index[:, found.edge[edge_type]])
+        assert sum(found.num_sampled_edges[edge_type]) == len(sources)
+        degrees = torch.bincount(whole[edge_type].edge_index[1], minlength=101)
+        first = targets[: found.num_sampled_edges[edge_type][0]]
+        for seed in (5, 90):
+            assert int((first == seed).sum()) == min(4, int(degrees[seed]))
+    again = sampler.sample(seeds, 0, 0)
+    assert all(torch.equal(again.edge[edge_type], found.edge[edge_type]) for edge_type in (CITES, WRITES))
+    assert not torch.equal(sampler.sample(seeds, 1, 0).edge[CITES], found.edge[CITES])
+    client.close()
+
+
+def test_our_link_sampler_of_several_types(hetero_cluster: Cluster) -> None:
+    client, whole = hetero_cluster.client(), graph()
+    graph_store = rudder.pyg.GraphStore(client)
+    links = (WRITES, whole[WRITES].edge_index[:, :30])
+
+    def minibatches(data: Any) -> list[Any]:
+        torch.manual_seed(2)
+        sampler = rudder.pyg.NeighborSampler(graph_store, [3])
+        return list(LinkLoader(data, sampler, links, neg_sampling="binary", batch_size=10))
+
+    ours, theirs = minibatches((rudder.pyg.FeatureStore(client), graph_store)), minibatches(whole)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one[WRITES].edge_label_index, other[WRITES].edge_label_index)
+        assert torch.equal(one["author"].x, other["author"].x)
+    client.close()
+
+
+def test_our_sampler_says_which_fanouts_it_takes(hetero_cluster: Cluster) -> None:
+    client = hetero_cluster.client()
+    for wrong, said in (({CITES: [2]}, "a list for each"), ({CITES: [2], WRITES: [2, 1]}, "as many hops")):
+        with pytest.raises(rudder.errors.ArgumentError, match=said):
+            rudder.pyg.NeighborSampler(rudder.pyg.GraphStore(client), wrong)
     client.close()
 
 

@@ -193,9 +193,42 @@ def test_an_abandoned_epoch_gives_everything_back(tiny_cluster: Cluster) -> None
     assert loader.depth == client.credits - 1 and len(loader) == 13
     epoch = iter(loader)
     next(epoch)
-    assert client.outstanding == loader.depth
+    # Training begins when the first is ready; the window fills meanwhile.
+    assert 1 <= client.outstanding <= loader.depth
     epoch.close()  # type: ignore[attr-defined]
     assert client.outstanding == 0
+    client.close()
+
+
+def test_the_next_epoch_begins_while_one_ends(tiny_cluster: Cluster) -> None:
+    client = tiny_cluster.client()
+
+    def shuffled() -> NodeLoader:
+        return node_loader(client, shuffle=True, generator=torch.Generator().manual_seed(4))
+
+    plain = shuffled()
+    theirs = [list(plain) for _ in range(3)]
+    loader = rudder.lookahead(shuffled(), depth=4, epochs=3)
+    for epoch in range(3):
+        for at, (one, other) in enumerate(zip(loader, theirs[epoch], strict=True)):
+            same(one, other)
+            # Beside the ones ahead none is held, and at the end of the last epoch there is nothing ahead.
+            left = 13 - 1 - at + (13 if epoch < 2 else 0)
+            assert client.outstanding == min(4, left) if at >= 4 else client.outstanding <= 4
+        # What will be used first, and those beside it.
+        assert client.outstanding == (0 if epoch == 2 else 5)
+    # Gone over more often than was said: then each epoch is on its own.
+    assert len(list(loader)) == 13 and client.outstanding == 0
+
+    abandoned = rudder.lookahead(shuffled(), depth=4, epochs=2)
+    epoch_ends = iter(abandoned)
+    for _ in range(12):
+        next(epoch_ends)
+    assert client.outstanding == 4
+    epoch_ends.close()  # type: ignore[attr-defined]
+    assert client.outstanding == 0
+    with pytest.raises(rudder.errors.ArgumentError, match="at least once"):
+        rudder.lookahead(shuffled(), epochs=0)
     client.close()
 
 

@@ -61,12 +61,12 @@ def test_cora(cora_cluster: Cluster, ahead: bool) -> None:
 
 
 def test_debian(debian_cluster: Cluster) -> None:
-    run = Run(debian_cluster.dataset, batch_size=512, epochs=2)
+    run = Run(debian_cluster.dataset, batch_size=512, epochs=2, hidden=128)
     theirs = from_memory(run)
     client = debian_cluster.client()
     same(train(run, client, ahead=True), theirs)
-    # Two epochs reach .61 with this small model; features alone .53, the largest class .11.
-    assert theirs.accuracy > 0.59
+    # Two epochs reach .64 with 128 hidden units (.61 with 32); features alone .53, the largest class .11.
+    assert theirs.accuracy > 0.63
     assert client.outstanding == 0
     client.close()
 

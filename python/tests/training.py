@@ -30,6 +30,7 @@ class Run:
     batch_size: int = 128
     fanout: tuple[int, ...] = (10, 5)
     depth: int = 8
+    hidden: int = 32
     seed: int = 1
     steps_max: int = 1 << 30
 
@@ -42,9 +43,9 @@ class Outcome:
 
 
 class Sage(nn.Module):
-    def __init__(self, columns: int, classes: int) -> None:
+    def __init__(self, columns: int, classes: int, hidden: int) -> None:
         super().__init__()
-        self.first, self.second = SAGEConv(columns, 32), SAGEConv(32, classes)
+        self.first, self.second = SAGEConv(columns, hidden), SAGEConv(hidden, classes)
 
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.second(self.first(x, edge_index).relu(), edge_index)
@@ -83,7 +84,7 @@ def train(
     graph = rudder.pyg.GraphStore(dataset)
     data = (rudder.pyg.FeatureStore(source), graph) if isinstance(source, rudder.Client) else source
     assert dataset.labels is not None
-    model: nn.Module = Sage(dataset.table().dim, int(dataset.labels.max()) + 1)
+    model: nn.Module = Sage(dataset.table().dim, int(dataset.labels.max()) + 1, run.hidden)
     if world > 1:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -99,7 +100,7 @@ def train(
         generator=torch.Generator().manual_seed(run.seed + rank),
     )
     if ahead:
-        loader = rudder.lookahead(loader, depth=run.depth)
+        loader = rudder.lookahead(loader, depth=run.depth, epochs=run.epochs)
     outcome = Outcome()
     for _ in range(run.epochs):
         for batch in loader:
