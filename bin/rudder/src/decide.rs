@@ -6,7 +6,7 @@ use clap::Args;
 use rudder_advisor::experience::Store;
 use rudder_scenarios::decide::{DecideOptions, Kind, decide, is_served, table};
 use rudder_scenarios::stop::Stop;
-use rudder_topology::{Advisor, AdvisorBackend};
+use rudder_topology::{Advisor, AdvisorBackend, Nanos};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -46,6 +46,9 @@ pub struct DecideArguments {
     /// Of an advisor that is served
     #[arg(long)]
     model: Option<String>,
+    /// Of an advisor that is served: for one consult with all its attempts [default: 20s]
+    #[arg(long)]
+    deadline: Option<Nanos>,
     /// The recording of replay
     #[arg(long)]
     replay: Option<PathBuf>,
@@ -95,6 +98,7 @@ pub fn run(arguments: &DecideArguments) -> Result<(), Failure> {
         backend,
         url: arguments.url.clone(),
         model: arguments.model.clone(),
+        deadline: arguments.deadline.unwrap_or(Advisor::default().deadline),
         replay: arguments.replay.clone(),
         distilled: arguments.distilled.clone(),
         evaluator: arguments.evaluator.clone(),

@@ -200,6 +200,7 @@ fn decision(
         directives: counts.directives,
         reverted: counts.reverted,
         asked: consults.asked,
+        answered: consults.answered,
         valid: consults.valid,
         repeated: consults.repeated,
         agreed: consults.agreed,

@@ -29,6 +29,7 @@ pub struct Decision {
     pub directives: u64,
     pub reverted: u64,
     pub asked: u64,
+    pub answered: u64,
     pub valid: u64,
     pub repeated: u64,
     pub agreed: u64,
@@ -129,6 +130,8 @@ pub struct Row {
     pub directives: u64,
     /// Share of the directives.
     pub reverted: Option<f64>,
+    /// Of the consults that were asked for, those answered in time; of these, those that were taken whole.
+    pub answered: Option<f64>,
     pub valid: Option<f64>,
     /// Share of the repeated consults.
     pub agreed: Option<f64>,
@@ -220,7 +223,8 @@ fn row(all: &[Trials], at: usize) -> Row {
         consults_steady: steady.map(|(_, decision)| decision.consults).sum(),
         directives: sum(|d| d.directives),
         reverted: share(sum(|d| d.reverted), sum(|d| d.directives)),
-        valid: share(sum(|d| d.valid), asked),
+        answered: share(sum(|d| d.answered), asked),
+        valid: share(sum(|d| d.valid), sum(|d| d.answered)),
         agreed: share(sum(|d| d.agreed), sum(|d| d.repeated)),
         latency_ms: (consults > 0)
             .then(|| pairs.iter().map(|(_, d)| d.latency_ms).sum::<f64>() / consults as f64),

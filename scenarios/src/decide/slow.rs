@@ -34,8 +34,9 @@ pub struct GroupCounts {
 /// What was counted of the consults themselves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Consults {
-    /// The back end was asked, and what it said could be taken whole.
+    /// The back end was asked, it answered in time, and what it said could be taken whole.
     pub asked: u64,
+    pub answered: u64,
     pub valid: u64,
     /// Consults that were repeated with their options in another order, and those with the same answer.
     pub repeated: u64,
@@ -165,8 +166,9 @@ impl Slow {
             return;
         }
         self.consults.asked += 1;
-        let taken = consulted.source == Source::Backend && consulted.refusals.is_empty();
-        self.consults.valid += u64::from(taken);
+        let answered = consulted.source == Source::Backend;
+        self.consults.answered += u64::from(answered);
+        self.consults.valid += u64::from(answered && consulted.refusals.is_empty());
     }
 
     fn judged(&mut self) {

@@ -71,6 +71,7 @@ fn consults(decided: &Decided) -> String {
         "measured",
         "signs",
         "constant",
+        "answered",
         "valid",
         "agree",
         "ms",
@@ -89,6 +90,7 @@ fn consults(decided: &Decided) -> String {
             points(row.measured_median),
             share(row.signs),
             share(row.signs_constant),
+            share(row.answered),
             share(row.valid),
             share(row.agreed),
             row.latency_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
@@ -99,8 +101,9 @@ fn consults(decided: &Decided) -> String {
         "\nper edge, per 1000: consults, per minibatches; per group: the most consults per edge about one compute node, or\n\
          about the cluster as a whole, of any scenario; most: so many about one, in all; covered: minibatches while no\n\
          decision was missing; expected, measured: median change of the wait share, in points, over judged directives;\n\
-         signs: those that went where it was expected, constant: the better of always saying one of both; agree: the same\n\
-         answer with the options in another order; ms: 500 of it are the way to the nodes\n\n",
+         signs: those that went where it was expected, constant: the better of always saying one of both; answered: in\n\
+         time, valid: taken whole, of these; agree: the same answer with the options in another order; ms: 500 of it are\n\
+         the way to the nodes\n\n",
     );
     text
 }
