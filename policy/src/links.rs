@@ -37,8 +37,9 @@ impl Link {
     /// states; a link of which less may be used counts as that much slower.
     #[must_use]
     pub fn bandwidth(&self, now_ns: u64) -> BytesPerSecond {
-        let lately = self.rate.bytes_per_s(now_ns);
-        let bandwidth = lately.map_or(self.cost.bandwidth, |rate| BytesPerSecond(rate.max(1.0) as u64));
+        let stated = self.cost.bandwidth;
+        let lately = self.rate.expected_bytes_per_s(stated.0 as f64, now_ns);
+        let bandwidth = lately.map_or(stated, |rate| BytesPerSecond(rate.max(1.0) as u64));
         BytesPerSecond((u128::from(bandwidth.0) * u128::from(self.share_percent) / 100) as u64)
     }
 }

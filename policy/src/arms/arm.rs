@@ -84,6 +84,8 @@ struct Candidate {
     far: bool,
     /// Needed so late that it comes without hurry.
     eased: bool,
+    /// From now: when it is needed, or when all links together could have brought it and those before it.
+    due_ns: u64,
 }
 
 impl<O: Order> Arm<O> {
@@ -225,27 +227,43 @@ impl<O: Order> Arm<O> {
                 let crowded = ahead > 0 && blocks > slots / NEAR_SHARE;
                 let far = ahead >= view.parameters.near_minibatches || crowded;
                 let far = self.order.foresees() && !wanted && far;
-                candidates.push(Candidate { id, rank, ahead, class, far, eased: false });
+                candidates.push(Candidate { id, rank, ahead, class, far, eased: false, due_ns: u64::MAX });
             }
         }
         candidates
     }
 
-    /// Marks the minibatches that can wait.
-    fn ease(&mut self, candidates: &mut [Candidate], forecasts: &[Forecast], now_ns: u64, view: &View) {
-        let needs = candidates.iter().map(|candidate| {
+    /// What each minibatch lacks, and when it is needed.
+    fn needs(candidates: &[Candidate], forecasts: &[Forecast], view: &View) -> Vec<Need> {
+        let need = |candidate: &Candidate| {
             let forecast = &forecasts[candidate.rank as usize];
             let entry = view.window.entry(candidate.id);
-            let missing =
-                entry.filter(|_| candidate.class == Class::Prefetch).map_or(0, |entry| entry.missing);
             let block_bytes = entry.and_then(|entry| view.book.block_bytes(entry.segments.first()?.table));
+            let missing = entry.map_or(0, |entry| entry.missing);
             let is_timed = view.window.is_timed(forecast.trainer);
             Need {
                 bytes: f64::from(missing) * f64::from(block_bytes.unwrap_or(0)),
                 in_ns: if is_timed { forecast.in_ns as f64 } else { 0.0 },
             }
-        });
-        let needs: Vec<Need> = needs.collect();
+        };
+        candidates.iter().map(need).collect()
+    }
+
+    /// Says when each minibatch has to be there, and marks those that can wait.
+    fn time(&mut self, candidates: &mut [Candidate], forecasts: &[Forecast], now_ns: u64, view: &View) {
+        let mut needs = Self::needs(candidates, forecasts, view);
+        let bytes_per_ns = self.budget.bandwidth() / 1e9;
+        let mut up_to = 0.0;
+        for (candidate, need) in candidates.iter_mut().zip(&mut needs) {
+            up_to += need.bytes;
+            candidate.due_ns = need.in_ns.max(up_to / bytes_per_ns.max(1e-12)) as u64;
+            if candidate.class == Class::Demand {
+                need.bytes = 0.0;
+            }
+        }
+        if !self.traits.eases {
+            return;
+        }
         let steps = view.window.trainers().map(|trainer| view.window.step_ns(trainer));
         let step_ns = steps.fold(0.0, f64::max);
         let (capacity, quantum) = self.budget.capacity();
@@ -259,9 +277,7 @@ impl<O: Order> Arm<O> {
         let forecasts = view.window.by_time_of_use();
         self.ranks = Ranks::new(&forecasts);
         let mut candidates = self.candidates(&forecasts, view);
-        if self.traits.eases {
-            self.ease(&mut candidates, &forecasts, now_ns, view);
-        }
+        self.time(&mut candidates, &forecasts, now_ns, view);
         let reserved = self.plan_reservations(&candidates, view, steps);
         let mut room_for_far = true;
         for candidate in &candidates {
@@ -350,8 +366,9 @@ impl<O: Order> Arm<O> {
                 if mask != 0 {
                     let rows = BlockRows { block: wanted.block, mask };
                     let bytes = u64::from(rows.rows()) * row_bytes;
-                    let Some(source) =
-                        self.budget.replica(segment.part, rows.block, (bytes, candidate.class), view)
+                    let request = (bytes, candidate.class);
+                    let due_ns = candidate.due_ns;
+                    let Some(source) = self.budget.replica(segment.part, rows.block, request, due_ns, view)
                     else {
                         break;
                     };

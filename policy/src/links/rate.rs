@@ -31,6 +31,14 @@ impl DeliveryRate {
         self.bytes_per_s
     }
 
+    /// What was measured; the longer ago, the less a link that was slower than `stated` is taken to be so still: it is
+    /// tried again, and the slower it was the later. `None` until enough was seen.
+    #[must_use]
+    pub fn expected_bytes_per_s(&self, stated: f64, now_ns: u64) -> Option<f64> {
+        let stale = now_ns.saturating_sub(self.measured_ns) as f64 / FRESH_NS as f64 - 1.0;
+        self.bytes_per_s.map(|last| if stale > 0.0 { (last * stale.exp2()).min(stated) } else { last })
+    }
+
     /// Something departed on the link.
     pub fn departed(&mut self, now_ns: u64) {
         self.busy_since_ns.get_or_insert(now_ns);
@@ -70,6 +78,17 @@ mod tests {
         }
         assert!((rate.bytes_per_s(ms(2000)).unwrap() - 1e8).abs() < 1.0, "{rate:?}");
         assert_eq!(rate.bytes_per_s(ms(5000)), None);
+    }
+
+    #[test]
+    fn a_link_that_was_slow_is_tried_again_later_the_slower_it_was() {
+        let mut rate = DeliveryRate::default();
+        assert_eq!(rate.expected_bytes_per_s(8e8, 0), None);
+        rate.departed(0);
+        rate.ended(SPAN_NS, 2_000_000, true);
+        let after = |fresh: u64| rate.expected_bytes_per_s(8e8, SPAN_NS + fresh * FRESH_NS).unwrap();
+        assert_eq!([0, 1, 2, 3, 4, 90].map(after), [1e8, 1e8, 2e8, 4e8, 8e8, 8e8]);
+        assert_eq!(rate.expected_bytes_per_s(5e7, SPAN_NS), Some(1e8), "faster than stated");
     }
 
     #[test]

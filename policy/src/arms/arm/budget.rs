@@ -157,33 +157,54 @@ impl Budget {
         had
     }
 
-    /// The replica that would deliver first, among those that are up, have a good copy and permits left.
+    /// Bytes per second of all links that are up.
+    pub fn bandwidth(&self) -> f64 {
+        self.links.iter().filter(|link| link.up.is_some()).map(|link| link.bandwidth.0 as f64).sum()
+    }
+
+    /// The replica that would deliver first, among those that are up and have a good copy. Where that one has no
+    /// permits left, another that would deliver by `due_ns` from now; else it is worth waiting for.
     #[inline]
     pub fn replica(
         &self,
         part: PartId,
         block: BlockId,
         (bytes, class): (u64, Class),
+        due_ns: u64,
         view: &View,
     ) -> Option<Source> {
         if bytes > self.node_room && !self.node_idle {
             return None;
         }
-        let allowed = |&link: &usize| {
-            let budget = &self.links[link];
-            budget.takes(bytes, class) && !view.links.is_bad(block, budget.node)
-        };
-        let mut allowed = self.replicas.get(part.index())?.iter().copied().filter(allowed);
-        let (first, second) = (allowed.next()?, allowed.next());
-        let link = match second {
-            None => first,
-            Some(_) => {
-                let finish_ns = |&link: &usize| self.links[link].finish_ns(bytes);
-                [first].into_iter().chain(second).chain(allowed).min_by_key(finish_ns)?
-            }
-        };
+        let is_good = |&link: &usize| !view.links.is_bad(block, self.links[link].node);
+        let replicas = self.replicas.get(part.index())?.iter().copied().filter(is_good);
+        let link = self.soonest(replicas, (bytes, class), due_ns)?;
         let LinkBudget { node, up, .. } = self.links[link];
         Some(Source { link, node, generation: up? })
+    }
+
+    #[inline]
+    fn soonest(
+        &self,
+        replicas: impl Iterator<Item = usize>,
+        (bytes, class): (u64, Class),
+        due_ns: u64,
+    ) -> Option<usize> {
+        let takes = |link: usize| self.links[link].takes(bytes, class);
+        let mut up = replicas.filter(|&link| self.links[link].up.is_some());
+        let (first, second) = (up.next()?, up.next());
+        if second.is_none() {
+            return takes(first).then_some(first);
+        }
+        let (mut best_ns, mut taking) = (u64::MAX, None);
+        for link in [first].into_iter().chain(second).chain(up) {
+            let finish_ns = self.links[link].finish_ns(bytes);
+            best_ns = best_ns.min(finish_ns);
+            if takes(link) && taking.is_none_or(|(least_ns, _)| finish_ns < least_ns) {
+                taking = Some((finish_ns, link));
+            }
+        }
+        taking.filter(|&(finish_ns, _)| finish_ns <= due_ns.max(best_ns)).map(|(_, link)| link)
     }
 
     #[inline]
@@ -195,5 +216,53 @@ impl Budget {
         link.prefetch_room = link.prefetch_room.saturating_sub(bytes);
         link.queue += bytes;
         link.taken += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a rate in bytes per millisecond, with room for so many bytes.
+    fn link(rate: u64, room: u64, queue: u64) -> LinkBudget {
+        LinkBudget {
+            node: NodeId(0),
+            room,
+            prefetch_room: room,
+            idle: queue == 0,
+            prefetches: true,
+            queue,
+            taken: 0,
+            up: Some(Generation(1)),
+            bandwidth: BytesPerSecond(rate * 1000),
+            transfer_max: 1000,
+            latency: Nanos(0),
+        }
+    }
+
+    fn soonest(links: Vec<LinkBudget>, due_ms: u64) -> Option<usize> {
+        let count = links.len();
+        let budget = Budget { links, ..Budget::default() };
+        budget.soonest(0..count, (100, Class::Prefetch), due_ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_slow_replica_is_used_only_where_it_is_in_time() {
+        // The fast one could deliver after 11 ms, the slow one after 100 ms.
+        let links = |room| vec![link(1, 1000, 0), link(100, room, 1000)];
+        assert_eq!(soonest(links(1000), 0), Some(1));
+        assert_eq!(soonest(links(0), 0), None, "the fast one is worth waiting for");
+        assert_eq!(soonest(links(0), 99), None);
+        assert_eq!(soonest(links(0), 100), Some(0), "in time all the same");
+        // As fast as the other: nothing to wait for.
+        assert_eq!(soonest(vec![link(100, 1000, 1000), link(100, 0, 1000)], 0), Some(0));
+    }
+
+    #[test]
+    fn who_is_down_is_not_waited_for() {
+        let down = LinkBudget { up: None, ..link(1000, 1000, 0) };
+        assert_eq!(soonest(vec![down, link(1, 1000, 0)], 0), Some(1));
+        assert_eq!(soonest(vec![link(1, 0, 100)], 1000), None, "no permits");
+        assert_eq!(soonest(vec![], 1000), None);
     }
 }

@@ -77,7 +77,9 @@ impl<O: Order> Arm<O> {
                 break;
             }
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-            let Some(source) = self.budget.replica(place.part, block, (bytes, Class::Prefetch), view) else {
+            let Some(source) =
+                self.budget.replica(place.part, block, (bytes, Class::Prefetch), u64::MAX, view)
+            else {
                 break;
             };
             if self.budget.queue_ns(source.link, bytes) > QUEUE_NS_MAX {
