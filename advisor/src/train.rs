@@ -136,6 +136,7 @@ pub(crate) mod tests {
             drift: 0.0,
             prefetch_share: 0.5,
             cache_free: 0.0,
+            minibatch_share: 0.1,
             ready: 0,
             waiting: vec![],
             next: vec![],

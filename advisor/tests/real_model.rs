@@ -39,6 +39,7 @@ fn state(seed: u64) -> ClusterState {
         drift: 0.0,
         prefetch_share: 0.7,
         cache_free: 0.2,
+        minibatch_share: 0.1,
         ready: 0,
         waiting: vec![],
         next: vec![],

@@ -34,6 +34,7 @@ pub fn state() -> ClusterState {
         drift: 0.0,
         prefetch_share: 0.8,
         cache_free: 0.0,
+        minibatch_share: 0.1,
         ready: 0,
         waiting: vec![],
         next: vec![],

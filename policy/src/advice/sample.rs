@@ -46,6 +46,8 @@ pub struct ComputeSample {
     pub minibatches_released: u64,
     /// Of all slots.
     pub cache_free: f32,
+    /// Of all slots, those that an announced minibatch takes, on average.
+    pub minibatch_share: f32,
     /// The mean of the machine's devices, 0 to 1; `None` where none says it.
     pub gpu_use: Option<f32>,
     /// Minibatches that are ready, all trainers together.
@@ -87,6 +89,7 @@ impl ComputeSample {
         self.bytes_prefetch += other.bytes_prefetch;
         self.minibatches_released += other.minibatches_released;
         self.cache_free = self.cache_free.min(other.cache_free);
+        self.minibatch_share = self.minibatch_share.max(other.minibatch_share);
         self.gpu_use = self.gpu_use.or(other.gpu_use);
         self.ready += other.ready;
         self.wants.extend(other.wants);

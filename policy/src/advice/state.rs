@@ -84,6 +84,9 @@ pub struct ComputeState {
     pub prefetch_share: f32,
     /// Of the cache's slots, the free ones.
     pub cache_free: f32,
+    /// Of the cache's slots, those that an announced minibatch takes, on average.
+    #[serde(default)]
+    pub minibatch_share: f32,
     /// Minibatches that are ready, of the trainer that is furthest.
     pub ready: u32,
     /// Blocks that trainers wait for now; a bounded list.

@@ -29,6 +29,7 @@ impl Engine {
             permits_used: link.in_flight_bytes as f32 / link.window.in_flight_max.max(1) as f32,
         });
         let entries = || window.trainers().flat_map(|t| window.queue(t)).filter_map(|id| window.entry(id));
+        let (announced, blocks) = entries().fold((0, 0), |(n, blocks), e| (n + 1, blocks + e.blocks.len()));
         let mut sample = ComputeSample {
             jobs: self.job_samples(),
             links: links.collect(),
@@ -38,6 +39,7 @@ impl Engine {
             bytes_prefetch: self.statistics.bytes_prefetch,
             minibatches_released: self.statistics.minibatches_released,
             cache_free: free as f32 / slots.max(1) as f32,
+            minibatch_share: blocks as f32 / announced.max(1) as f32 / slots.max(1) as f32,
             // A device belongs to the machine, not to an engine.
             gpu_use: None,
             ready: entries().filter(|entry| entry.phase == Phase::Ready).count() as u32,

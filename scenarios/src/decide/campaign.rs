@@ -11,6 +11,8 @@ use crate::record::Run;
 use crate::sim::{Rows, SimError, SimSpec, run, run_steered};
 use crate::stop::Stop;
 use rudder_advisor::blocking::AskerError;
+use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::slow_loop::SlowConfig;
 use rudder_topology::{Advisor, AdvisorBackend, Nanos};
 use serde::Serialize;
@@ -170,7 +172,7 @@ pub fn trials(
             trials.tried = tried
                 .into_iter()
                 .map(|tried| TriedAction {
-                    action: tried.action.describe(&labels),
+                    action: describe(&tried.directive, &labels),
                     changes: tried.changes,
                     predicted: tried.predicted,
                     measured: tried.measured,
@@ -180,6 +182,11 @@ pub fn trials(
         }
     }
     Ok(trials)
+}
+
+fn describe(directive: &Directive, labels: &Labels) -> String {
+    let actions: Vec<String> = directive.actions.iter().map(|action| action.describe(labels)).collect();
+    actions.join(", ")
 }
 
 fn decision(

@@ -13,7 +13,7 @@
 //! | links | what a trainer's node would use without a cache, over 0.6 to 1.2; latency 0.1 to 1 ms |
 //! | window | 2, 4, 8 or 16 minibatches |
 //! | all-reduce | what a link carries in 3 to 12 % of the compute time in seven of ten, else trainers are on their own |
-//! | length | 80 s of computing; the change comes after 20 to 28 s of time and stays |
+//! | length | 160 s of computing; the change comes after 20 to 28 s of time and stays |
 //! | the change | one of [`Kind`], each as likely |
 //!
 //! A degraded link or interface keeps 5 to 40 % of its rate. A changed fan-out asks for 1.5 to 3 times the rows, of a
@@ -126,7 +126,7 @@ impl Draws {
 }
 
 /// Seconds of computing.
-const LENGTH_S: f64 = 80.0;
+const LENGTH_S: f64 = 160.0;
 
 /// How a job's minibatches are made.
 #[derive(Clone, Copy, Debug)]

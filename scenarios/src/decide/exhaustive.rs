@@ -1,4 +1,4 @@
-//! Every single directive, given at one moment and left in force to the end.
+//! Every candidate action alone, and the same on every compute node, given at one moment and left in force to the end.
 
 use super::campaign::{DecideError, Played};
 use super::slow::{labels, observed};
@@ -8,20 +8,20 @@ use crate::sim::{SimError, SimSpec, Steer, Steering, run_steered};
 use crate::stop::Stop;
 use rudder_policy::advice::directive::{Action, Change, Directive};
 use rudder_policy::advice::evaluate::predict;
-use rudder_policy::advice::lever::{Kind, TTL_S_MAX, Value, Vocabulary};
+use rudder_policy::advice::lever::{ACTIONS_MAX, Kind, TTL_S_MAX, Value, Vocabulary};
 use rudder_policy::advice::observe::Observed;
 use rudder_policy::advice::options::candidates;
 use rudder_policy::advice::sample::ComputeSample;
 use rudder_policy::advice::state::ClusterState;
 use rudder_topology::NodeId;
 
-/// A directive of one action, what was expected of it, and what came.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A directive, what was expected of it, and what came.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tried {
-    pub action: Action,
+    pub directive: Directive,
     /// `false`: a control that changes nothing.
     pub changes: bool,
-    /// Of the wait share; negative is better.
+    /// Of the wait share, its actions' together; negative is better.
     pub predicted: f32,
     /// Of the stall, as a share of what it was without; negative is better.
     pub measured: f64,
@@ -73,7 +73,7 @@ pub(super) fn state_at(played: &Played<'_>, at_ns: u64) -> Result<Option<Cluster
 }
 
 /// The directives that are tried in a state: the candidates of the options, thinned out.
-pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
+pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Directive> {
     let vocabulary = Vocabulary::of(state, &labels(spec));
     let mut actions = candidates(state, &vocabulary);
     let mut blocks: Vec<NodeId> = vec![];
@@ -89,8 +89,7 @@ pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
         _ => true,
     });
     // One that changes nothing is no directive; two of them show what chance does to a run.
-    let nothing = |action: &Action| matches!(action.change, Change::LinkShare { percent: 100, .. });
-    actions.retain(|action| !nothing(action));
+    actions.retain(|action| !changes_nothing(action));
     let links = vocabulary.entries(Kind::Link).iter().filter_map(|&(_, value)| match value {
         Value::Link { storage, compute } => {
             Some(Action { compute, change: Change::LinkShare { storage, percent: 100 }, ttl_s: TTL_S_MAX })
@@ -100,7 +99,27 @@ pub(super) fn grid(spec: &SimSpec, state: &ClusterState) -> Vec<Action> {
     actions.extend(links.take(2));
     actions.sort();
     actions.dedup();
-    actions.iter().map(|action| Action { ttl_s: TTL_S_MAX, ..*action }).collect()
+    let actions: Vec<Action> = actions.iter().map(|action| Action { ttl_s: TTL_S_MAX, ..*action }).collect();
+    let single = actions.iter().map(|&action| Directive { actions: vec![action] });
+    single.chain(everywhere(&actions)).collect()
+}
+
+/// What may be said of a compute node, said of all that it may be said of.
+fn everywhere(actions: &[Action]) -> Vec<Directive> {
+    let mut alike: Vec<Vec<Action>> = vec![];
+    for &action in actions {
+        let same = |known: &Action| known.change == action.change && known.compute != action.compute;
+        match alike.iter_mut().find(|group| group.iter().all(same)) {
+            Some(group) => group.push(action),
+            None => alike.push(vec![action]),
+        }
+    }
+    let all = alike.into_iter().filter(|group| (2..=ACTIONS_MAX).contains(&group.len()));
+    all.filter(|group| !changes_nothing(&group[0])).map(|actions| Directive { actions }).collect()
+}
+
+fn changes_nothing(action: &Action) -> bool {
+    matches!(action.change, Change::LinkShare { percent: 100, .. })
 }
 
 /// Tries each.
@@ -111,17 +130,17 @@ pub(super) fn tried(
     (never_s, scale_s): (f64, f64),
     stop: &Stop,
 ) -> Result<Vec<Tried>, DecideError> {
-    let one = |action: Action| {
+    let one = |directive: Directive| {
         if stop.is_raised() {
             return Err(DecideError::Stopped);
         }
-        let directive = Directive { actions: vec![action] };
         let mut given = given(played.spec, state.at_ns, Some(&directive));
         let run = run_steered(played.spec, Arm::Rudder, played.rows, &mut |_| {}, &mut given)
             .map_err(|source| DecideError::Simulation { seed: played.seed, source })?;
         let measured = (stall_s(&run) - never_s) / scale_s.max(1e-9);
-        let changes = !matches!(action.change, Change::LinkShare { percent: 100, .. });
-        Ok(Tried { action, changes, predicted: predict(&action, state), measured })
+        let changes = !directive.actions.iter().all(changes_nothing);
+        let predicted = directive.actions.iter().map(|action| predict(action, state)).sum();
+        Ok(Tried { directive, changes, predicted, measured })
     };
     grid(played.spec, state).into_iter().map(one).collect()
 }

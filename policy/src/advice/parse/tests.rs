@@ -21,6 +21,7 @@ pub(crate) fn state() -> ClusterState {
         drift: 0.0,
         prefetch_share: 0.8,
         cache_free: 0.3,
+        minibatch_share: 0.1,
         ready: 0,
         waiting: vec![],
         next: vec![BlockOf { dataset: DatasetIndex(0), block: BlockId(205) }],

@@ -19,6 +19,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
         drift: 0.0,
         prefetch_share: 1.0,
         cache_free: 0.0,
+        minibatch_share: 0.1,
         ready: 0,
         waiting: blocks(waiting),
         next: blocks(next),

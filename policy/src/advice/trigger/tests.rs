@@ -13,6 +13,7 @@ fn compute(node: u16, wait_share: f32) -> ComputeState {
         drift: 0.0,
         prefetch_share: 0.0,
         cache_free: 0.0,
+        minibatch_share: 0.1,
         ready: 0,
         waiting: vec![],
         next: vec![],
