@@ -129,8 +129,12 @@ impl Advice {
                     self.thread.ask(Asked::Consult { state: Box::new(state), past, focus });
                 }
                 Order::Revert(directive) => {
-                    tracing::info!(?directive, "a directive hurt: it is taken back");
+                    tracing::info!(?directive, "a directive is taken back");
                     tell(&DirectorMessage::Revert);
+                }
+                Order::Enact(directive) => {
+                    tracing::info!(?directive, "a directive helped: it comes into force again");
+                    tell(&DirectorMessage::Enact(Box::new(directive)));
                 }
             }
         }

@@ -160,6 +160,7 @@ impl Direction {
                     }
                 }
                 Order::Revert(_) => self.revert(),
+                Order::Enact(directive) => self.enact(&directive),
             }
         }
     }

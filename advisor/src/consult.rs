@@ -254,7 +254,7 @@ pub async fn attempt(backend: &dyn Backend, question: &Question) -> Attempt {
     Attempt { took: began.elapsed(), result }
 }
 
-/// Leaves out what is expected to hurt.
+/// Leaves out what is not expected to help.
 fn judge(
     actions: Vec<Action>,
     source: Source,
@@ -266,7 +266,7 @@ fn judge(
 ) -> Consulted {
     let judge = |action| Choice { action, predicted: evaluator.predict(&action, state) };
     let (dropped, kept): (Vec<_>, Vec<_>) =
-        actions.into_iter().map(judge).partition(|choice| choice.predicted > 0.0);
+        actions.into_iter().map(judge).partition(|choice| choice.predicted >= 0.0);
     let predicted = kept.iter().map(|choice| choice.predicted).sum();
     let directive = Directive { actions: kept.into_iter().map(|choice| choice.action).collect() };
     Consulted { directive, predicted, source, dropped, refusals, options, attempts }

@@ -9,7 +9,7 @@ use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 
 /// An expected change of the wait share smaller than this is not worth an action: a trial could not tell it from chance.
-const WORTH: f32 = 0.04;
+const WORTH: f32 = 0.02;
 
 /// Who chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

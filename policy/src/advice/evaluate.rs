@@ -3,8 +3,8 @@
 //! The closed form here is the start; a learned model takes the same features once there is experience.
 
 use super::directive::{Action, Change};
-use super::state::{ClusterState, ComputeState, LinkState, StorageState};
-use crate::parameters::Posture;
+use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
+use crate::parameters::{Parameters, Posture};
 use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 const FULL: f32 = 0.9;
 /// A link used less than this has room for what is not urgent.
 const IDLE: f32 = 0.5;
+/// Slots that minibatches ahead hold, as a share of the cache: below the first they crowd nothing out, beyond the second
+/// all that they hold was worth as much as what comes.
+const CROWDED: f32 = 0.05;
+const CROWDED_ALL: f32 = 0.3;
 /// Of a possible gain, what is expected: the fast loop has taken some of it already.
 const CAUTION: f32 = 0.5;
 /// What moving bytes for nothing costs.
@@ -36,13 +40,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
         Change::JobHorizon { job, minibatches } => {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
-            let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-            // What a trainer waits for comes before any prefetch: who never looks ahead has nothing to gain.
-            let others = compute.jobs.iter().filter(|of| of.job != job && of.ahead > 1);
-            let most = others.map(|of| of.wait_share).fold(0.0, f32::max);
-            // What is not fetched ahead is waited for.
-            let lost = compute.hit_rate * compute.prefetch_share * 0.1;
-            given_up * (lost - (most - own.wait_share) * CAUTION)
+            job_horizon(compute, own, minibatches, state)
         }
         Change::WarmGroup(group) => {
             let wanted: u64 = compute.wants.iter().map(|&(_, rows)| rows).sum();
@@ -66,6 +64,24 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     };
     let own = reroute(compute, link, node, given_up, state);
     own + give_way(compute, storage, node, given_up, state)
+}
+
+/// Where every link is full, whatever is fetched for the minibatches after the next one only takes its turn earlier,
+/// and slots for longer: a cache that they crowd finds less again. Where links have room it is what hides waiting.
+fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32, state: &ClusterState) -> f32 {
+    let links = state.links.iter().filter(|link| link.compute == compute.node);
+    let least = links.map(|link| link.bandwidth_use).reduce(f32::min).unwrap_or(0.0);
+    let full = ((least - IDLE) / (FULL - IDLE)).clamp(0.0, 1.0);
+    // Blocks go for those that are near; what is further ahead takes free slots only.
+    let near = Parameters::default().near_minibatches;
+    let held = |ahead: u32| ahead.min(near).saturating_sub(1) as f32;
+    let freed = (held(own.ahead) - held(minibatches)) * compute.minibatch_share;
+    let crowded = ((freed - CROWDED) / (CROWDED_ALL - CROWDED)).clamp(0.0, 1.0);
+    // Whoever does not wait gives way to others for nothing.
+    let gain = own.wait_share * full * crowded * CAUTION;
+    let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
+    let lost = given_up * compute.hit_rate * compute.prefetch_share * 0.1;
+    if gain > 0.0 { lost * (1.0 - full) - gain } else { lost.max(NUISANCE) }
 }
 
 /// What is asked of other replicas instead: a gain where this link or node is what is slow, else a loss.

@@ -15,6 +15,10 @@ pub const OPTIONS_MAX: usize = 6;
 /// The same kind of change at most so often among the options.
 const ALIKE_MAX: usize = 3;
 
+/// An action is worth a thought where the wait share is expected to change by this much: no trial could tell less from
+/// chance.
+const PROMISING: f32 = 0.005;
+
 /// An action that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
@@ -52,7 +56,7 @@ impl Options {
     }
 }
 
-/// The options in a state that are not expected to hurt, shuffled by the key.
+/// The options in a state that are expected to help, shuffled by the key.
 #[must_use]
 pub fn options(state: &ClusterState, vocabulary: &Vocabulary, key: Key) -> Options {
     options_about(state, vocabulary, &[], key)
@@ -64,7 +68,7 @@ pub fn options_about(state: &ClusterState, vocabulary: &Vocabulary, focus: &[Nod
     let mut all: Vec<_> = candidates(state, vocabulary)
         .into_iter()
         .map(|action| Choice { action, predicted: predict(&action, state) })
-        .filter(|choice| choice.predicted <= 0.0)
+        .filter(|choice| choice.predicted <= -PROMISING)
         .collect();
     all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
     let best = |node: &NodeId| {

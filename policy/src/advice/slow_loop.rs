@@ -1,13 +1,16 @@
 //! The slow loop's decisions: when to consult, what is on trial, when to take it back. One for a cluster (the advisor
 //! actor), or for one node that hears no advisor, or for a simulation: whoever drives it carries out its orders.
 
-use super::coalesce::Coalescer;
+use super::coalesce::{Coalescer, focus};
 use super::directive::Directive;
 use super::labels::Labels;
+use super::lever::Vocabulary;
+use super::options::options_about;
 use super::report::Past;
 use super::state::ClusterState;
-use super::trial::{Outcome, Trial, TrialConfig, TrialVerdict};
+use super::trial::{Move, Outcome, Trial, TrialConfig, TrialVerdict};
 use super::trigger::{Edge, Trigger, TriggerConfig};
+use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -23,6 +26,8 @@ pub struct SlowConfig {
     pub trial: TrialConfig,
     /// Edges within this are one consult.
     pub window_ns: u64,
+    /// Edges wait so long for a state in which anything is expected to help; where there is none nobody is asked.
+    pub patience_ns: u64,
     /// A consult that has not answered after this is given up: whoever made it is dead.
     pub lost_after_ns: u64,
 }
@@ -33,6 +38,7 @@ impl Default for SlowConfig {
             trigger: TriggerConfig::default(),
             trial: TrialConfig::default(),
             window_ns: 3_000_000_000,
+            patience_ns: 20_000_000_000,
             lost_after_ns: 120_000_000_000,
         }
     }
@@ -45,6 +51,8 @@ pub enum Order {
     Consult(Vec<Edge>),
     /// The former parameters come back.
     Revert(Directive),
+    /// What was taken back comes into force again.
+    Enact(Directive),
 }
 
 /// What a slow loop counted.
@@ -53,6 +61,8 @@ pub struct SlowCounts {
     pub states: u64,
     pub edges: u64,
     pub consults: u64,
+    /// Edges, taken together, about which nobody was asked, since nothing was expected to help.
+    pub unasked: u64,
     /// Consults that never answered.
     pub lost: u64,
     /// Directives that were put on trial.
@@ -72,6 +82,8 @@ pub struct SlowLoop {
     recent: VecDeque<f32>,
     past: VecDeque<Past>,
     outcomes: VecDeque<(Directive, Outcome)>,
+    /// Edges to consult about, and until when.
+    due: Option<(Vec<Edge>, u64)>,
     asked_ns: Option<u64>,
     counts: SlowCounts,
 }
@@ -88,6 +100,7 @@ impl SlowLoop {
             recent: VecDeque::new(),
             past: VecDeque::new(),
             outcomes: VecDeque::new(),
+            due: None,
             asked_ns: None,
             counts: SlowCounts::default(),
         }
@@ -134,11 +147,28 @@ impl SlowLoop {
         if self.trial.is_none()
             && let Some(edges) = self.coalescer.take(state.at_ns)
         {
-            self.counts.consults += 1;
-            self.asked_ns = Some(state.at_ns);
-            orders.push(Order::Consult(edges));
+            self.due = Some((edges, state.at_ns.saturating_add(self.config.patience_ns)));
+        }
+        if let Some((edges, until_ns)) = self.due.take() {
+            if self.is_promising(&edges, state) {
+                self.counts.consults += 1;
+                self.asked_ns = Some(state.at_ns);
+                orders.push(Order::Consult(edges));
+            } else if state.at_ns >= until_ns {
+                self.counts.unasked += 1;
+                self.coalescer.ended();
+            } else {
+                self.due = Some((edges, until_ns));
+            }
         }
         orders
+    }
+
+    /// Whether there is anything to choose from.
+    fn is_promising(&self, edges: &[Edge], state: &ClusterState) -> bool {
+        let focus = focus(edges, state);
+        let vocabulary = Vocabulary::about(state, &self.labels, &focus);
+        !options_about(state, &vocabulary, &focus, Key::new(0)).shown.is_empty()
     }
 
     /// The consult's answer. `true`: it is on trial from now on, and has to be put in force. An answer that comes after
@@ -178,29 +208,28 @@ impl SlowLoop {
 
     /// Goes on with the trial, if there is one.
     fn judge(&mut self, wait: f32, state: &ClusterState) -> Vec<Order> {
+        let others = self.coalescer.due_ns().is_some();
         let Some(trial) = &mut self.trial else { return vec![] };
-        let verdict = trial.observe(wait, state.at_ns);
-        let over = trial.is_over(state.at_ns);
-        let (outcome, directive) = (trial.outcome(), trial.directive.clone());
-        let count = directive.actions.len();
-        for past in self.past.iter_mut().rev().take(count) {
+        let moved = trial.observe(wait, others, state.at_ns);
+        let (outcome, directive, over) = (trial.outcome(), trial.directive.clone(), trial.is_over());
+        for past in self.past.iter_mut().rev().take(directive.actions.len()) {
             past.measured = outcome.measured;
-            past.reverted = verdict == TrialVerdict::Reverted;
+            past.reverted = outcome.verdict == TrialVerdict::Reverted;
         }
-        if !over {
-            return vec![];
+        let orders = moved.map(|moved| match moved {
+            Move::Revert => Order::Revert(directive.clone()),
+            Move::Enact => Order::Enact(directive.clone()),
+        });
+        if over {
+            self.trial = None;
+            self.counts.reverted += u64::from(outcome.verdict == TrialVerdict::Reverted);
+            self.counts.kept += u64::from(outcome.verdict == TrialVerdict::Kept);
+            if self.outcomes.len() == PAST_MAX {
+                self.outcomes.pop_front();
+            }
+            self.outcomes.push_back((directive, outcome));
         }
-        self.trial = None;
-        if self.outcomes.len() == PAST_MAX {
-            self.outcomes.pop_front();
-        }
-        self.outcomes.push_back((directive.clone(), outcome));
-        if verdict == TrialVerdict::Reverted {
-            self.counts.reverted += 1;
-            return vec![Order::Revert(directive)];
-        }
-        self.counts.kept += u64::from(verdict == TrialVerdict::Kept);
-        vec![]
+        orders.into_iter().collect()
     }
 }
 

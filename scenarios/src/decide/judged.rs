@@ -9,8 +9,8 @@ use serde::Serialize;
 /// does ([`Trials::chance`]).
 pub const HELPS: f64 = 0.05;
 /// Changes are shares of the stall under `never`, which counts as at least this share of what steps take without any
-/// stall: below that nobody has anything to gain.
-pub const STALLED: f64 = 0.01;
+/// stall: less is no bottleneck, and no trigger fires on it.
+pub const STALLED: f64 = 0.05;
 /// An advisor did harm where the stall grew by more than this share.
 pub const HARM: f64 = 0.02;
 /// A directive changed something where the stall changed by at least this share.

@@ -203,6 +203,7 @@ impl Steer for Slow {
         let steering = orders.into_iter().map(|order| match order {
             Order::Consult(edges) => Steering::AnswerAfter(self.consult(&edges)),
             Order::Revert(_) => Steering::Revert,
+            Order::Enact(directive) => Steering::Enact(directive),
         });
         let steering = steering.collect();
         self.judged();
