@@ -27,16 +27,15 @@ pub struct TrialConfig {
     pub looks_max: u32,
 }
 
-fn ev(n: &str, or: f32) -> f32 { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(or) }
 impl Default for TrialConfig {
     fn default() -> Self {
         TrialConfig {
-            settle_values: ev("SET", 1.0) as u32,
-            measure_values: ev("MEA", 4.0) as u32,
-            improves: ev("IMP", 0.01),
-            improves_share: ev("IMS", 0.05),
+            settle_values: 1,
+            measure_values: 4,
+            improves: 0.01,
+            improves_share: 0.05,
             tolerance: 0.03,
-            alarm: ev("ALARM", 0.05),
+            alarm: 0.05,
             looks_max: 3,
         }
     }

@@ -42,9 +42,9 @@ pub(super) struct Traits {
     pub eases: bool,
 }
 
-/// Minibatches are near as long as they are together at most this part of the cache: what goes for those after them
-/// would be needed before.
-const NEAR_SHARE: usize = 2;
+/// Minibatches are near as long as they are together at most this part of the cache, in percent: what goes for those
+/// after them would be needed before.
+const NEAR_PERCENT: usize = 30;
 
 /// How far each segment of a minibatch has been planned.
 type Cursors = FxHashMap<EntryId, Vec<u32>>;
@@ -224,7 +224,7 @@ impl<O: Order> Arm<O> {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
                 blocks += entry.blocks.len();
-                let crowded = ahead > 0 && blocks > slots / NEAR_SHARE;
+                let crowded = ahead > 0 && 100 * blocks > NEAR_PERCENT * slots;
                 let far = ahead >= view.parameters.near_minibatches || crowded;
                 let far = self.order.foresees() && !wanted && far;
                 candidates.push(Candidate { id, rank, ahead, class, far, eased: false, due_ns: u64::MAX });

@@ -87,3 +87,19 @@ fn what_was_tried_and_could_be_chosen_is_experience() {
         assert!(entry.options.shown.len() == shown.len() && entry.directive.actions.len() == 1);
     }
 }
+
+/// Minibatches that are a large part of the cache, known far ahead, do not push out of it what is used most: more
+/// knowledge moves fewer bytes.
+#[test]
+fn looking_further_ahead_moves_fewer_bytes() {
+    let drawn = draw::draw_kind(99, Kind::FanoutChanges);
+    let bytes = |window| {
+        let mut spec = drawn.spec.clone();
+        spec.load.window = window;
+        let run = run(&spec, Some(Arm::Rudder), &drawn.rows).unwrap();
+        (run.counters.bytes_demand + run.counters.bytes_prefetch) as f64
+    };
+    let (near, far) = (bytes(1), bytes(16));
+    // 0.75; 0.82 where the minibatch after the next one holds slots as well.
+    assert!(far <= 0.78 * near, "{far} bytes with a window of 16, {near} with one of 1");
+}

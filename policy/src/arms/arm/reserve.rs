@@ -25,6 +25,10 @@ impl<O: Order> Arm<O> {
             if entry.phase != Phase::Announced || candidate.ahead > view.ready_ahead {
                 continue;
             }
+            // Its blocks come one by one, as long as there is room for them.
+            if candidate.far {
+                continue;
+            }
             let need = self.need(candidate.id, &reserved, view);
             let urgent = candidate.class == Class::Demand && view.window.is_next(candidate.id);
             let leaves_room = candidate.ahead > 0 && !urgent;
