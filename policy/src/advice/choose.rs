@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn each_chooser_chooses_its_way() {
-        let options = options(&[-0.05, 0.0, -0.2, -0.03]);
+        let options = options(&[-0.05, 0.0, -0.2, -0.01]);
         let cases: [(Chooser, &[usize]); 4] = [
             (Chooser::Rules, &[2, 0]),
             (Chooser::Never, &[]),

@@ -244,6 +244,7 @@ mod tests {
     use super::*;
     use crate::advice::directive::{Action, Change};
     use crate::advice::parse::tests::{labels, state};
+    use crate::advice::state::StorageState;
     use crate::parameters::Posture;
     use rudder_topology::NodeId;
 
@@ -257,6 +258,11 @@ mod tests {
         let mut state = state();
         state.at_ns = n * 2 * SECOND;
         state.minibatch = n;
+        // A link that is slow, where another replica could be asked.
+        let storage =
+            |node| StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, cached: vec![] };
+        state.storage = vec![storage(2), storage(3)];
+        state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);
         }
@@ -268,13 +274,20 @@ mod tests {
         Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 120 }] }
     }
 
-    /// Feeds wait shares, one every 2 s; answers each consult at once. Gives what was ordered when.
-    fn run(slow: &mut SlowLoop, from: u64, series: &[f32]) -> Vec<(u64, Order)> {
-        let mut all = vec![];
-        for (n, &wait) in (from..).zip(series) {
-            for order in slow.observe(&at(n, wait)) {
-                if matches!(order, Order::Consult(_)) {
-                    assert!(slow.answered(&directive(), -0.1, &at(n, wait), n * 2 * SECOND));
+    /// Plays a cluster that waits so much at a time, without the directive and with it, one state every 2 s; answers each
+    /// consult at once. Gives what was ordered when.
+    fn play(slow: &mut SlowLoop, states: u64, wait: impl Fn(u64, bool) -> f32) -> Vec<(u64, Order)> {
+        let (mut all, mut until) = (vec![], 0);
+        for n in 0..states {
+            let state = at(n, wait(n, n < until));
+            for order in slow.observe(&state) {
+                match &order {
+                    Order::Consult(_) => {
+                        assert!(slow.answered(&directive(), -0.1, &state, state.at_ns));
+                        until = n + 60;
+                    }
+                    Order::Revert(_) => until = n,
+                    Order::Enact(directive) => until = n + directive.ttl_ns() / (2 * SECOND),
                 }
                 all.push((n, order));
             }
@@ -285,29 +298,57 @@ mod tests {
     #[test]
     fn a_steady_cluster_is_never_asked_about() {
         let mut slow = slow_loop();
-        assert_eq!(run(&mut slow, 0, &[0.05; 500]), []);
+        assert_eq!(play(&mut slow, 500, |_, _| 0.05), []);
         assert_eq!((slow.counts().states, slow.counts().consults), (500, 0));
     }
 
     #[test]
     fn an_edge_is_one_consult_whose_directive_is_kept_where_it_helps() {
         let mut slow = slow_loop();
-        let series = [vec![0.05; 40], vec![0.5; 4], vec![0.2; 100]].concat();
-        let orders = run(&mut slow, 0, &series);
+        let orders = play(&mut slow, 160, |n, on| match (n, on) {
+            (40..90, false) => 0.5,
+            (40..90, true) => 0.2,
+            _ => 0.05,
+        });
         assert!(matches!(orders[..], [(40..46, Order::Consult(_))]), "{orders:?}");
         let outcomes = slow.take_outcomes();
-        assert!(matches!(&outcomes[..], [(d, o)] if *d == directive() && o.verdict == TrialVerdict::Kept));
+        assert!(matches!(&outcomes[..], [(d, o)] if d.actions.len() == 1 && o.verdict == TrialVerdict::Kept));
         assert_eq!((slow.counts().kept, slow.counts().reverted), (1, 0));
+    }
+
+    #[test]
+    fn what_goes_on_helping_comes_into_force_again() {
+        let mut slow = slow_loop();
+        let orders = play(&mut slow, 160, |n, on| match (n, on) {
+            (0..40, _) => 0.05,
+            (_, true) => 0.2,
+            (_, false) => 0.5,
+        });
+        assert!(matches!(orders[..], [(_, Order::Consult(_)), (_, Order::Enact(_))]), "{orders:?}");
     }
 
     #[test]
     fn what_hurts_is_taken_back_once_and_told() {
         let mut slow = slow_loop();
-        let series = [vec![0.05; 40], vec![0.4; 4], vec![0.9; 40]].concat();
-        let orders = run(&mut slow, 0, &series);
-        let reverts = orders.iter().filter(|(_, order)| matches!(order, Order::Revert(_))).count();
-        assert!(reverts >= 1 && slow.counts().reverted == reverts as u64, "{orders:?}");
+        let orders = play(&mut slow, 90, |n, on| match (n, on) {
+            (0..40, _) => 0.05,
+            (_, true) => 0.9,
+            (_, false) => 0.4,
+        });
+        assert!(matches!(orders[..], [(_, Order::Consult(_)), (_, Order::Revert(_))]), "{orders:?}");
+        assert_eq!(slow.counts().reverted, 1);
         assert!(slow.past().iter().any(|past| past.reverted && past.measured.is_some_and(|m| m > 0.1)));
+    }
+
+    #[test]
+    fn where_nothing_would_help_nobody_is_asked() {
+        let mut slow = slow_loop();
+        for n in 0..200 {
+            let mut state = at(n, if n < 40 { 0.05 } else { 0.5 });
+            state.links.iter_mut().for_each(|link| link.rate_share = 1.0);
+            assert_eq!(slow.observe(&state), []);
+        }
+        assert!(slow.counts().edges > 0 && slow.counts().unasked > 0, "{:?}", slow.counts());
     }
 
     #[test]

@@ -68,9 +68,10 @@ pub enum Move {
 enum Phase {
     /// In force, and measured for the first time.
     On,
-    /// Not in force; the wait share with it was this.
+    /// Not in force; the wait share with it was this. `helped`: its time was over, and until then it helped.
     Off {
         with: f32,
+        helped: bool,
     },
     /// In force; the wait share without it was `before`, and with it this.
     Helps {
@@ -158,7 +159,7 @@ impl Trial {
             }
             Phase::On if measured || wait_share > self.before + self.config.alarm => {
                 self.measured = Some(mean - self.before);
-                self.enter(Phase::Off { with: mean });
+                self.enter(Phase::Off { with: mean, helped: false });
                 Some(Move::Revert)
             }
             Phase::Helps { .. } if measured && mean > self.before + self.config.tolerance => {
@@ -167,19 +168,21 @@ impl Trial {
                     self.enter(Phase::Over);
                     self.verdict = TrialVerdict::Reverted;
                 } else {
-                    self.enter(Phase::Off { with: mean });
+                    self.enter(Phase::Off { with: mean, helped: false });
                 }
                 Some(Move::Revert)
             }
-            Phase::Off { with } if measured && self.helps(with, mean) => {
+            Phase::Off { with, .. } if measured && self.helps(with, mean) => {
                 self.kept(with, mean);
                 self.expires_ns = now_ns.saturating_add(self.directive.ttl_ns());
                 Some(Move::Enact)
             }
-            Phase::Off { with } if measured => {
-                self.measured = Some(with - mean);
+            Phase::Off { with, helped } if measured => {
                 self.enter(Phase::Over);
-                self.verdict = TrialVerdict::Reverted;
+                if !helped {
+                    self.measured = Some(with - mean);
+                    self.verdict = TrialVerdict::Reverted;
+                }
                 None
             }
             _ => None,
@@ -193,7 +196,7 @@ impl Trial {
                 for action in &mut self.directive.actions {
                     action.ttl_s = action.ttl_s.saturating_mul(2).min(TTL_S_MAX);
                 }
-                self.enter(Phase::Off { with });
+                self.enter(Phase::Off { with, helped: true });
             }
             _ => {
                 self.enter(Phase::Over);
@@ -309,6 +312,7 @@ mod tests {
         assert!(in_force[36..80].iter().all(|&on| on) && !trial.is_over());
         let (in_force, trial) = play(0.4, 90, |n, on| if on || n > 20 { 0.2 } else { 0.4 });
         assert!(!in_force[50] && trial.is_over(), "nothing to help with any more");
+        assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
     }
 
     #[test]
