@@ -150,9 +150,9 @@ impl Advice {
     fn answered(&self, directive: &Directive, predicted: f32) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { slow, state, cost, .. } = &mut *memory;
-        if slow.answered(directive, predicted, state, self.clock.now().0) {
+        if let Some(directive) = slow.answered(directive, predicted, state, self.clock.now().0) {
             cost.begin();
-            tell(&DirectorMessage::Enact(Box::new(directive.clone())));
+            tell(&DirectorMessage::Enact(Box::new(directive)));
         }
     }
 }

@@ -155,7 +155,7 @@ impl Direction {
                     let key = Key::new(u64::from(self.node.0)).with(own.consults);
                     let (directive, predicted) = rules(&state, &labels, key);
                     tracing::info!(?edges, actions = directive.actions.len(), "this node's own rules");
-                    if own.slow.answered(&directive, predicted, &state, now.0) {
+                    if let Some(directive) = own.slow.answered(&directive, predicted, &state, now.0) {
                         self.enact(&directive);
                     }
                 }

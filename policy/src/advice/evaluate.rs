@@ -4,7 +4,7 @@
 
 use super::directive::{Action, Change};
 use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
-use crate::parameters::{Parameters, Posture};
+use crate::parameters::Posture;
 use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +12,6 @@ use serde::{Deserialize, Serialize};
 const FULL: f32 = 0.9;
 /// A link used less than this has room for what is not urgent.
 const IDLE: f32 = 0.5;
-/// Slots that minibatches ahead hold, as a share of the cache: below the first they crowd nothing out, beyond the second
-/// all that they hold was worth as much as what comes.
-const CROWDED: f32 = 0.05;
-const CROWDED_ALL: f32 = 0.3;
 /// Of a possible gain, what is expected: the fast loop has taken some of it already.
 const CAUTION: f32 = 0.5;
 /// What moving bytes for nothing costs.
@@ -40,7 +36,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
         Change::JobHorizon { job, minibatches } => {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
-            job_horizon(compute, own, minibatches, state)
+            job_horizon(compute, own, minibatches)
         }
         Change::WarmGroup(group) => {
             let wanted: u64 = compute.wants.iter().map(|&(_, rows)| rows).sum();
@@ -66,22 +62,11 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     own + give_way(compute, storage, node, given_up, state)
 }
 
-/// Where every link is full, whatever is fetched for the minibatches after the next one only takes its turn earlier,
-/// and slots for longer: a cache that they crowd finds less again. Where links have room it is what hides waiting.
-fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32, state: &ClusterState) -> f32 {
-    let links = state.links.iter().filter(|link| link.compute == compute.node);
-    let least = links.map(|link| link.bandwidth_use).reduce(f32::min).unwrap_or(0.0);
-    let full = ((least - IDLE) / (FULL - IDLE)).clamp(0.0, 1.0);
-    // Blocks go for those that are near; what is further ahead takes free slots only.
-    let near = Parameters::default().near_minibatches;
-    let held = |ahead: u32| ahead.min(near).saturating_sub(1) as f32;
-    let freed = (held(own.ahead) - held(minibatches)) * compute.minibatch_share;
-    let crowded = ((freed - CROWDED) / (CROWDED_ALL - CROWDED)).clamp(0.0, 1.0);
-    // Whoever does not wait gives way to others for nothing.
-    let gain = own.wait_share * full * crowded * CAUTION;
+/// What is not fetched ahead is waited for. What others may gain by it cannot be told from a state: tried alone in drawn
+/// clusters it helped and hurt where all that is measured was alike (`rudder scenario decide`).
+fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32) -> f32 {
     let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-    let lost = given_up * compute.hit_rate * compute.prefetch_share * 0.1;
-    if gain > 0.0 { lost * (1.0 - full) - gain } else { lost.max(NUISANCE) }
+    (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE)
 }
 
 /// What is asked of other replicas instead: a gain where this link or node is what is slow, else a loss.
@@ -92,11 +77,13 @@ fn reroute(
     given_up: f32,
     state: &ClusterState,
 ) -> f32 {
-    let own = state.links.iter().filter(|of| of.compute == compute.node);
-    let all: f32 = own.map(|of| of.bandwidth_use).sum();
+    let own = || state.links.iter().filter(|of| of.compute == compute.node);
+    let all: f32 = own().map(|of| of.bandwidth_use).sum();
+    // Links that are all alike share what the node's own interface carries: none of them is slow.
+    let fastest = own().map(|of| of.rate_share).fold(0.01, f32::max);
     let part = link.bandwidth_use / all.max(0.01);
     let overload = (node.load - FULL).max(0.0) / (1.0 - FULL);
-    let slow = (1.0 - link.rate_share).max(overload * 0.5);
+    let slow = (1.0 - link.rate_share / fastest).max(overload * 0.5);
     let moved = given_up.min(slow) * node.replicated;
     let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
     part * (compute.wait_share * -moved * CAUTION + lost * 0.1)

@@ -17,7 +17,7 @@ const ALIKE_MAX: usize = 3;
 
 /// An action is worth a thought where the wait share is expected to change by this much: no trial could tell less from
 /// chance.
-const PROMISING: f32 = 0.005;
+const PROMISING: f32 = 0.02;
 
 /// An action that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! actor), or for one node that hears no advisor, or for a simulation: whoever drives it carries out its orders.
 
 use super::coalesce::{Coalescer, focus};
-use super::directive::Directive;
+use super::directive::{Action, Directive};
 use super::labels::Labels;
 use super::lever::Vocabulary;
 use super::options::options_about;
@@ -16,6 +16,10 @@ use std::collections::VecDeque;
 
 /// Wait shares whose mean is what a trial compares with.
 const BEFORE_VALUES: usize = 5;
+/// What did not help is not tried again for this long.
+const USELESS_FOR_NS: u64 = 600_000_000_000;
+/// Actions that did not help, remembered.
+const USELESS_MAX: usize = 64;
 /// Past decisions remembered.
 const PAST_MAX: usize = 8;
 
@@ -82,6 +86,8 @@ pub struct SlowLoop {
     recent: VecDeque<f32>,
     past: VecDeque<Past>,
     outcomes: VecDeque<(Directive, Outcome)>,
+    /// Actions that did not help, and until when nothing like them is tried again.
+    useless: VecDeque<(Action, u64)>,
     /// Edges to consult about, and until when.
     due: Option<(Vec<Edge>, u64)>,
     asked_ns: Option<u64>,
@@ -100,6 +106,7 @@ impl SlowLoop {
             recent: VecDeque::new(),
             past: VecDeque::new(),
             outcomes: VecDeque::new(),
+            useless: VecDeque::new(),
             due: None,
             asked_ns: None,
             counts: SlowCounts::default(),
@@ -168,24 +175,31 @@ impl SlowLoop {
     fn is_promising(&self, edges: &[Edge], state: &ClusterState) -> bool {
         let focus = focus(edges, state);
         let vocabulary = Vocabulary::about(state, &self.labels, &focus);
-        !options_about(state, &vocabulary, &focus, Key::new(0)).shown.is_empty()
+        let options = options_about(state, &vocabulary, &focus, Key::new(0));
+        options.shown.iter().any(|choice| !self.is_useless(&choice.action, state.at_ns))
     }
 
-    /// The consult's answer. `true`: it is on trial from now on, and has to be put in force. An answer that comes after
-    /// its consult was given up changes nothing.
+    /// Whether something like it did not help not long ago, whatever its amount.
+    fn is_useless(&self, action: &Action, now_ns: u64) -> bool {
+        let alike = |known: &Action| known.compute == action.compute && known.lever() == action.lever();
+        self.useless.iter().any(|(known, until_ns)| now_ns < *until_ns && alike(known))
+    }
+
+    /// The consult's answer, and what of it has to be put in force: it is on trial from now on. An answer that comes after
+    /// its consult was given up changes nothing; nor does what did not help not long ago.
     pub fn answered(
         &mut self,
         directive: &Directive,
         predicted: f32,
         state: &ClusterState,
         now_ns: u64,
-    ) -> bool {
-        if self.asked_ns.is_none() {
-            return false;
-        }
+    ) -> Option<Directive> {
+        self.asked_ns?;
         self.ended();
+        let mut directive = directive.clone();
+        directive.actions.retain(|action| !self.is_useless(action, now_ns));
         if directive.actions.is_empty() {
-            return false;
+            return None;
         }
         self.counts.directives += 1;
         let before = self.recent.iter().sum::<f32>() / self.recent.len().max(1) as f32;
@@ -198,7 +212,7 @@ impl SlowLoop {
             self.past.push_back(Past { action, minibatch, predicted, measured: None, reverted: false });
         }
         self.trial = Some(Trial::begin(self.config.trial, directive.clone(), predicted, before, now_ns));
-        true
+        Some(directive)
     }
 
     fn ended(&mut self) {
@@ -222,7 +236,14 @@ impl SlowLoop {
         });
         if over {
             self.trial = None;
-            self.counts.reverted += u64::from(outcome.verdict == TrialVerdict::Reverted);
+            if outcome.verdict == TrialVerdict::Reverted {
+                self.counts.reverted += 1;
+                let until_ns = state.at_ns.saturating_add(USELESS_FOR_NS);
+                self.useless.extend(directive.actions.iter().map(|&action| (action, until_ns)));
+                while self.useless.len() > USELESS_MAX {
+                    self.useless.pop_front();
+                }
+            }
             self.counts.kept += u64::from(outcome.verdict == TrialVerdict::Kept);
             if self.outcomes.len() == PAST_MAX {
                 self.outcomes.pop_front();
@@ -283,8 +304,8 @@ mod tests {
             for order in slow.observe(&state) {
                 match &order {
                     Order::Consult(_) => {
-                        assert!(slow.answered(&directive(), -0.1, &state, state.at_ns));
-                        until = n + 60;
+                        let given = slow.answered(&directive(), -0.1, &state, state.at_ns);
+                        until = if given.is_some() { n + 60 } else { 0 };
                     }
                     Order::Revert(_) => until = n,
                     Order::Enact(directive) => until = n + directive.ttl_ns() / (2 * SECOND),
@@ -293,6 +314,33 @@ mod tests {
             }
         }
         all
+    }
+
+    fn name(order: &Order) -> &'static str {
+        match order {
+            Order::Consult(_) => "consult",
+            Order::Revert(_) => "revert",
+            Order::Enact(_) => "enact",
+        }
+    }
+
+    #[test]
+    fn what_did_not_help_is_not_tried_again_soon() {
+        let mut slow = slow_loop();
+        // Waits come and go, and the directive hurts each time.
+        let wait = |n: u64, on| {
+            if n % 100 < 40 {
+                0.05
+            } else if on {
+                0.9
+            } else {
+                0.4
+            }
+        };
+        let orders = play(&mut slow, 280, wait);
+        let reverts = orders.iter().filter(|(_, order)| matches!(order, Order::Revert(_))).count();
+        assert_eq!((reverts, slow.counts().directives), (1, 1), "{orders:?}");
+        assert!(slow.counts().consults > 1, "others may be tried: {orders:?}");
     }
 
     #[test]
@@ -310,7 +358,9 @@ mod tests {
             (40..90, true) => 0.2,
             _ => 0.05,
         });
-        assert!(matches!(orders[..], [(40..46, Order::Consult(_))]), "{orders:?}");
+        let names: Vec<_> = orders.iter().map(|(_, order)| name(order)).collect();
+        assert_eq!(names, ["consult", "revert", "enact"], "{orders:?}");
+        assert!((40..46).contains(&orders[0].0), "{orders:?}");
         let outcomes = slow.take_outcomes();
         assert!(matches!(&outcomes[..], [(d, o)] if d.actions.len() == 1 && o.verdict == TrialVerdict::Kept));
         assert_eq!((slow.counts().kept, slow.counts().reverted), (1, 0));
@@ -324,7 +374,9 @@ mod tests {
             (_, true) => 0.2,
             (_, false) => 0.5,
         });
-        assert!(matches!(orders[..], [(_, Order::Consult(_)), (_, Order::Enact(_))]), "{orders:?}");
+        let names: Vec<_> = orders.iter().map(|(_, order)| name(order)).collect();
+        // What was looked at without it, when it was new and when its time was over.
+        assert_eq!(names, ["consult", "revert", "enact", "enact"], "{orders:?}");
     }
 
     #[test]
@@ -359,6 +411,6 @@ mod tests {
             consults += slow.observe(&at(n, wait)).len();
         }
         assert_eq!((consults, slow.counts().lost), (2, 1));
-        assert!(!slow_loop().answered(&directive(), 0.0, &at(0, 0.0), 0), "nobody asked");
+        assert_eq!(slow_loop().answered(&directive(), 0.0, &at(0, 0.0), 0), None, "nobody asked");
     }
 }

@@ -1,8 +1,9 @@
 //! A directive on trial: the stall before it is known, the stall with it is measured, and what does not help is taken
 //! back.
 //!
-//! A cluster changes by itself, so "better than before" is not "better by it": where it looks useless, and each time
-//! that its time is over, the stall without it is measured as well, and only if that is worse it comes into force again.
+//! A cluster changes by itself, so "better than before" is not "better by it": after the stall with it the stall without
+//! it is measured once more, as it is each time that its time is over, and only if that is worse it comes into force
+//! again.
 
 use super::directive::Directive;
 use super::lever::TTL_S_MAX;
@@ -21,7 +22,8 @@ pub struct TrialConfig {
     pub improves_share: f32,
     /// What helped may be so much worse than before, over as many values: noise.
     pub tolerance: f32,
-    /// It is taken back at once, without waiting for a measurement, where a value is so much worse.
+    /// It is taken back at once, without waiting for a measurement, where a value is so much worse; twice as much while
+    /// the change takes hold.
     pub alarm: f32,
     /// How often the stall without it is measured because it got worse under it.
     pub looks_max: u32,
@@ -143,7 +145,15 @@ impl Trial {
             return self.expired(others);
         }
         self.values += 1;
-        if !wait_share.is_finite() || self.values <= self.config.settle_values {
+        if !wait_share.is_finite() {
+            return None;
+        }
+        if self.values <= self.config.settle_values {
+            if self.phase == Phase::On && wait_share > self.before + 2.0 * self.config.alarm {
+                self.measured = Some(wait_share - self.before);
+                self.enter(Phase::Off { with: wait_share, helped: false });
+                return Some(Move::Revert);
+            }
             return None;
         }
         if self.recent.len() == self.config.measure_values as usize {
@@ -153,10 +163,6 @@ impl Trial {
         let mean = self.mean()?;
         let measured = self.recent.len() >= self.config.measure_values as usize;
         match self.phase {
-            Phase::On if measured && self.helps(mean, self.before) => {
-                self.kept(mean, self.before);
-                None
-            }
             Phase::On if measured || wait_share > self.before + self.config.alarm => {
                 self.measured = Some(mean - self.before);
                 self.enter(Phase::Off { with: mean, helped: false });
@@ -278,21 +284,35 @@ mod tests {
 
     #[test]
     fn what_helps_stays_and_what_does_not_is_taken_back() {
-        let (in_force, trial) = play(0.4, 12, |_, on| if on { 0.2 } else { 0.4 });
-        assert!(in_force.iter().all(|&on| on));
+        let (in_force, trial) = play(0.4, 20, |_, on| if on { 0.2 } else { 0.4 });
+        // One value to settle and four to measure: with it, and without it.
+        assert!(in_force.iter().enumerate().all(|(at, &on)| on == !(5..10).contains(&at)), "{in_force:?}");
         assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
         assert!((trial.outcome().measured.unwrap() + 0.2).abs() < 1e-5);
         let (in_force, trial) = play(0.4, 12, |_, _| 0.4);
-        assert_eq!(in_force.iter().filter(|&&on| on).count(), 5, "one value to settle, four to measure");
+        assert_eq!(in_force.iter().filter(|&&on| on).count(), 5);
         assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
         assert_eq!(trial.outcome().measured, Some(0.0));
     }
 
     #[test]
-    fn what_clearly_hurts_is_taken_back_at_the_first_value_that_counts() {
-        let (in_force, trial) = play(0.2, 12, |_, on| if on { 0.6 } else { 0.2 });
-        assert_eq!(in_force.iter().filter(|&&on| on).count(), 2);
+    fn what_got_better_by_itself_is_not_kept() {
+        let (in_force, trial) = play(0.4, 20, |n, _| if n > 2 { 0.2 } else { 0.4 });
+        assert_eq!(in_force.iter().filter(|&&on| on).count(), 5);
         assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
+    }
+
+    #[test]
+    fn what_clearly_hurts_is_taken_back_at_once() {
+        let (in_force, trial) = play(0.2, 12, |_, on| if on { 0.6 } else { 0.2 });
+        assert_eq!(in_force.iter().filter(|&&on| on).count(), 1);
+        assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
+        let (in_force, _) = play(0.2, 12, |_, on| if on { 0.28 } else { 0.2 });
+        assert_eq!(
+            in_force.iter().filter(|&&on| on).count(),
+            2,
+            "the first value may be what it costs to change"
+        );
     }
 
     #[test]
@@ -306,36 +326,38 @@ mod tests {
 
     #[test]
     fn its_time_ends_and_begins_again_as_long_as_it_helps() {
-        let (in_force, trial) = play(0.4, 90, |_, on| if on { 0.2 } else { 0.4 });
-        // On for 60 s, off to look, on for 120 s.
-        assert_eq!(in_force[29..36], [false, false, false, false, false, false, true]);
-        assert!(in_force[36..80].iter().all(|&on| on) && !trial.is_over());
+        let (in_force, trial) = play(0.4, 110, |_, on| if on { 0.2 } else { 0.4 });
+        // From the tenth value on for 60 s, the value that shows its end and five to look, then for 120 s.
+        assert_eq!(in_force[38..46], [true, false, false, false, false, false, false, true]);
+        assert!(in_force[46..100].iter().all(|&on| on) && !trial.is_over());
         let (in_force, trial) = play(0.4, 90, |n, on| if on || n > 20 { 0.2 } else { 0.4 });
-        assert!(!in_force[50] && trial.is_over(), "nothing to help with any more");
+        assert!(!in_force[60] && trial.is_over(), "nothing to help with any more");
         assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
     }
 
     #[test]
     fn it_ends_with_its_time_where_something_else_waits() {
-        let mut trial = trial(0.4);
-        for n in 1..=29 {
-            assert_eq!(trial.observe(0.2, true, n * 2 * SECOND), None);
-        }
-        trial.observe(0.2, true, 60 * SECOND);
-        assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Kept);
-        let mut late = self::trial(0.4);
+        let mut late = trial(0.4);
         late.observe(0.2, false, 60 * SECOND);
         assert_eq!((late.is_over(), late.outcome().verdict), (true, TrialVerdict::Expired));
+        let mut trial = trial(0.4);
+        for n in 1..=5 {
+            trial.observe(0.2, true, n * 2 * SECOND);
+        }
+        let again = (6..=10).filter_map(|n| trial.observe(0.4, true, n * 2 * SECOND)).collect::<Vec<_>>();
+        assert_eq!(again, [Move::Enact]);
+        trial.observe(0.2, true, 80 * SECOND);
+        assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Kept);
     }
 
     #[test]
     fn harm_that_comes_late_is_noticed() {
-        let (in_force, trial) = play(0.4, 60, |n, on| match (on, n > 10) {
+        let (in_force, trial) = play(0.4, 60, |n, on| match (on, n > 20) {
             (true, false) => 0.2,
             (true, true) => 0.5,
             (false, _) => 0.4,
         });
-        assert!(!in_force[20], "{in_force:?}");
+        assert!(in_force[15] && !in_force[30], "{in_force:?}");
         assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
     }
 

@@ -168,7 +168,7 @@ pub fn trials(
             trials.tried_at_s = state.at_ns as f64 / 1e9;
             let scale_s = never_s.max(STALLED * bound);
             let tried = tried(played, &state, stall, (never_s, scale_s), stop)?;
-            trials.experience = experience::of(&state, &labels, &tried, (never_s, scale_s, bound), seed);
+            trials.experience = experience::of(&state, &tried, (never_s, scale_s, bound), seed);
             trials.tried = tried
                 .into_iter()
                 .map(|tried| TriedAction {

@@ -5,27 +5,22 @@ use super::exhaustive::Tried;
 use rudder_advisor::Source;
 use rudder_advisor::experience::Experience;
 use rudder_graph::random::Key;
-use rudder_policy::advice::directive::{Action, Directive};
-use rudder_policy::advice::labels::Labels;
-use rudder_policy::advice::lever::Vocabulary;
-use rudder_policy::advice::options::options;
+use rudder_policy::advice::options::{Choice, Options};
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
 
 /// What they call themselves.
 const BACKEND: &str = "tried";
 
-/// One entry for each directive that could have been chosen in the state: all of its actions are among the options.
-/// Stalls are in seconds, `scale_s` is what changes are shares of.
+/// One entry for each directive that changes something; whatever is tried alone counts as an option, so that what the
+/// evaluator does not expect to help is learned from as well. Stalls are in seconds, `scale_s` is what changes are shares of.
 pub(super) fn of(
     state: &ClusterState,
-    labels: &Labels,
     tried: &[Tried],
     (never_s, scale_s, bound_s): (f64, f64, f64),
     seed: u64,
 ) -> Vec<Experience> {
-    let options = options(state, &Vocabulary::of(state, labels), Key::new(seed));
-    let shown = |action: &Action| options.shown.iter().any(|choice| same(&choice.action, action));
+    let options = options(tried).shuffled(Key::new(seed));
     let wait_share = |stall_s: f64| stall_s / (stall_s + bound_s).max(1e-9);
     let entry = |tried: &Tried| {
         let change = wait_share(never_s + tried.measured * scale_s) - wait_share(never_s);
@@ -35,17 +30,24 @@ pub(super) fn of(
             source: Source::Backend,
             state: state.clone(),
             options: options.clone(),
-            directive: Directive { actions: vec![tried.action] },
+            directive: tried.directive.clone(),
             refusals: vec![],
             dropped: vec![],
             outcome: Outcome { predicted: tried.predicted, measured: Some(change as f32), verdict },
             cost: None,
         }
     };
-    tried.iter().filter(|tried| shown(&tried.action)).map(entry).collect()
+    tried.iter().filter(|tried| tried.changes).map(entry).collect()
 }
 
-/// The time to live does not count.
-fn same(a: &Action, b: &Action) -> bool {
-    (a.compute, a.change) == (b.compute, b.change)
+/// Every action that was tried alone, best first by what was expected of it.
+fn options(tried: &[Tried]) -> Options {
+    let single = |tried: &Tried| match tried.directive.actions[..] {
+        [action] if tried.changes => Some(Choice { action, predicted: tried.predicted }),
+        _ => None,
+    };
+    let mut shown: Vec<Choice> = tried.iter().filter_map(single).collect();
+    shown.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
+    let ranks = (0..shown.len()).collect();
+    Options { shown, ranks }
 }

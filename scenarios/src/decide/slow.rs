@@ -213,9 +213,7 @@ impl Steer for Slow {
 
     fn answer(&mut self, now_ns: u64) -> Vec<Steering> {
         let Some((directive, predicted)) = self.answer.take() else { return vec![] };
-        match self.slow.answered(&directive, predicted, &self.state, now_ns) {
-            true => vec![Steering::Enact(directive)],
-            false => vec![],
-        }
+        let given = self.slow.answered(&directive, predicted, &self.state, now_ns);
+        given.map(Steering::Enact).into_iter().collect()
     }
 }
