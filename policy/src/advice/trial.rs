@@ -286,7 +286,7 @@ mod tests {
     fn what_helps_stays_and_what_does_not_is_taken_back() {
         let (in_force, trial) = play(0.4, 20, |_, on| if on { 0.2 } else { 0.4 });
         // One value to settle and four to measure: with it, and without it.
-        assert!(in_force.iter().enumerate().all(|(at, &on)| on == !(5..10).contains(&at)), "{in_force:?}");
+        assert!(in_force.iter().enumerate().all(|(at, &on)| on != (5..10).contains(&at)), "{in_force:?}");
         assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
         assert!((trial.outcome().measured.unwrap() + 0.2).abs() < 1e-5);
         let (in_force, trial) = play(0.4, 12, |_, _| 0.4);
