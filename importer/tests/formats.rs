@@ -145,6 +145,41 @@ fn ogb_is_read_from_either_directory() {
 }
 
 #[test]
+fn large_ogb_graphs_are_read_from_arrays() {
+    for inside in [false, true] {
+        let home = Home::new();
+        let data =
+            [("edge_index", edge_index()), ("node_feat", features(4)), ("node_year", i64s(&[4, 1], &[0; 4]))];
+        home.put("raw/data.npz", &npz(Deflated, &data));
+        let labels: Vec<u8> = [2.0_f32, f32::NAN, 0.0, 1.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        home.put(
+            "raw/node-label.npz",
+            &npz(Deflated, &[("node_label", npy(NpyType::F32, &[4, 1], &labels))]),
+        );
+        home.put("split/time/train.csv.gz", &gzip("3\n0\n"));
+        home.put("split/time/valid.csv.gz", &gzip("1\n"));
+        home.put("split/time/test.csv.gz", &gzip("2\n"));
+        let mut options = home.options();
+        if inside {
+            options.input = Input::Path(home.input().join("raw"));
+        }
+        home.import_with(&options).unwrap();
+        let dataset = home.dataset();
+        assert_eq!(dataset.edges(), EDGES);
+        assert_eq!(dataset.labels(), [2, -1, 0, 1]);
+        assert_eq!(Split::ALL.map(|split| dataset.split(split)), [vec![0, 3], vec![1], vec![2]]);
+    }
+}
+
+#[test]
+fn ogb_graphs_of_several_types_are_refused_by_name() {
+    let home = Home::new();
+    home.put("raw/relations/author___writes___paper/edge.csv.gz", &gzip("0,1\n"));
+    let error = home.import().unwrap_err().to_string();
+    assert!(error.contains("relations") && error.contains("export_dataset"), "{error}");
+}
+
+#[test]
 fn splits_come_in_many_forms() {
     let forms: Vec<Vec<(&str, Vec<u8>)>> = vec![
         vec![("split.npy", npy(NpyType::I8, &[4], &[3, 1, 2, 1]))],

@@ -8,13 +8,14 @@
 //! split/<scheme>/{train,valid,test}.csv.gz   vertex ids
 //! ```
 //!
-//! Every file may also be there without `.gz`.
+//! Every file may also be there without `.gz`. What is large has `raw/data.npz` (`edge_index`, `node_feat`) and
+//! `raw/node-label.npz` in place of the text. Graphs of several types have `raw/relations`, and are refused by name.
 
 use crate::error::{At, LineProblem, Place, ReadError};
 use crate::options::ImportOptions;
 use crate::progress::{Phase, Run, Total};
 use crate::read::edge_list::{self, Header};
-use crate::read::folder::open_features;
+use crate::read::folder::{self, open_features};
 use crate::read::rows;
 use crate::read::scratch::Scratch;
 use crate::read::text::{Lines, fields, shown};
@@ -27,12 +28,20 @@ use std::path::{Path, PathBuf};
 const LINE_BYTES_MAX: usize = 1 << 16;
 const REPORT_LINES: u64 = 1 << 12;
 
+/// Edges and features of large graphs.
+const ARRAYS: &str = "data.npz";
+/// The edges of graphs of several types, a folder each.
+const RELATIONS: &str = "relations";
+
 /// The dataset's directory, if the path is one in this layout, or the `raw` directory of one.
 pub(crate) fn root(path: &Path) -> Option<PathBuf> {
-    if find(&path.join("raw"), "edge").is_some() {
+    let is_raw = |raw: &Path| {
+        find(raw, "edge").is_some() || raw.join(ARRAYS).is_file() || raw.join(RELATIONS).is_dir()
+    };
+    if is_raw(&path.join("raw")) {
         return Some(path.to_owned());
     }
-    let inside = path.file_name().is_some_and(|name| name == "raw") && find(path, "edge").is_some();
+    let inside = path.file_name().is_some_and(|name| name == "raw") && is_raw(path);
     if inside { path.parent().map(Path::to_owned) } else { None }
 }
 
@@ -47,6 +56,18 @@ pub(crate) fn open(
     run: &mut Run<'_>,
 ) -> Result<Source, ReadError> {
     let raw = root.join("raw");
+    if raw.join(RELATIONS).is_dir() {
+        let expected = "a graph of one type (load it in Python with OGB: `rudder.export_dataset` writes datasets of \
+                        several types)";
+        return Err(ReadError::shape(&Place::file(&raw.join(RELATIONS)), "several types", expected));
+    }
+    if raw.join(ARRAYS).is_file() {
+        let mut source = folder::open(&raw, options, scratch, run)?;
+        if source.split.is_none() {
+            source.split = split(&root.join("split"), source.vertices, &mut source.notes)?;
+        }
+        return Ok(source);
+    }
     let need = |what, stem: &str| {
         find(&raw, stem).ok_or_else(|| {
             let tried = format!("{stem}.csv.gz, {stem}.csv");
