@@ -398,7 +398,9 @@ def _writable_bytes(out: Any) -> NDArray[np.uint8]:
     if _is_tensor(out):
         import torch
 
-        out = out.detach().reshape(-1).view(torch.uint8).numpy() if out.numel() else np.empty(0, np.uint8)
+        out = out.detach()
+        # numpy lacks the type, not the bytes.
+        out = out.view(torch.uint16).numpy() if out.dtype == torch.bfloat16 else out.numpy()
     return out.reshape(-1).view(np.uint8)  # type: ignore[no-any-return]
 
 

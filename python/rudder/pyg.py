@@ -132,7 +132,8 @@ class FeatureStore(PygFeatureStore):  # type: ignore[misc]
         assert labels is not None
         ids = _index(attr.index, self._types.count(attr.group_name)).numpy()
         vertices = self._types.vertices(attr.group_name, ids, self.client.ids)
-        return torch.from_numpy(np.asarray(labels[vertices]))
+        # As a plain array: a mapped one makes a mapped one of every selection.
+        return torch.from_numpy(np.asarray(labels)[vertices])
 
     def with_edge_features(self, data: Any) -> Any:
         """Adds the edges' features to a minibatch, by its `e_id`: a `transform` for PyG's loaders, whose stores fetch

@@ -19,45 +19,67 @@ pub(crate) struct Piece {
     pub position: Vec<i64>,
 }
 
-/// The rows at the locations, by mapping.
-pub(crate) fn pieces(locations: &[Location], row_bytes: u64) -> Vec<Piece> {
-    let mut mappings: Vec<u16> = Vec::new();
-    for location in locations {
-        if mappings.last() != Some(&location.mapping()) && !mappings.contains(&location.mapping()) {
-            mappings.push(location.mapping());
-        }
-    }
-    mappings.sort_unstable();
-    let of_mapping = |mapping| {
-        if mappings.len() == 1 {
-            return piece(mapping, locations, (0..locations.len() as i64).collect(), row_bytes);
-        }
-        let (position, here): (Vec<i64>, Vec<Location>) =
-            (0..).zip(locations).filter(|(_, location)| location.mapping() == mapping).unzip();
-        piece(mapping, &here, position, row_bytes)
-    };
-    mappings.iter().map(|&mapping| of_mapping(mapping)).collect()
+/// What is known of a mapping before its rows are.
+#[derive(Clone, Copy)]
+struct Found {
+    mapping: u16,
+    rows: usize,
+    first: u64,
+    last: u64,
+    /// Any of its rows, and the bits in which the others' offsets differ from that one's: where the lowest k bits do not,
+    /// all rows stand multiples of 2^k apart.
+    one: u64,
+    differ: u64,
 }
 
-/// Locations of one mapping, at least one.
-fn piece(mapping: u16, locations: &[Location], position: Vec<i64>, row_bytes: u64) -> Piece {
-    let first = locations.iter().map(|location| location.offset()).min().unwrap_or_default();
-    let distance = |location: &Location| location.offset() - first;
-    // Its lowest bit is the greatest power of two that divides all distances.
-    let any = locations.iter().fold(0, |any, location| any | distance(location));
-    let whole = row_bytes > 0
-        && if row_bytes.is_power_of_two() {
-            any & (row_bytes - 1) == 0
-        } else {
-            locations.iter().all(|location| distance(location).is_multiple_of(row_bytes))
+/// The rows at the locations, by mapping. Rows come from the mappings in no order, so each is looked up in a table.
+pub(crate) fn pieces(locations: &[Location], row_bytes: u64) -> Vec<Piece> {
+    const NONE: u32 = u32::MAX;
+    let mut place = vec![NONE; 1 << 16];
+    let mut found: Vec<Found> = Vec::new();
+    for location in locations {
+        let (mapping, offset) = (location.mapping(), location.offset());
+        let at = &mut place[usize::from(mapping)];
+        if *at == NONE {
+            *at = found.len() as u32;
+            found.push(Found { mapping, rows: 0, first: offset, last: offset, one: offset, differ: 0 });
+        }
+        let found = &mut found[*at as usize];
+        found.rows += 1;
+        found.first = found.first.min(offset);
+        found.last = found.last.max(offset);
+        found.differ |= offset ^ found.one;
+    }
+    let mut pieces: Vec<Piece> = found.iter().map(|found| piece(found, locations, row_bytes)).collect();
+    for (position, location) in (0..).zip(locations) {
+        let piece = &mut pieces[place[usize::from(location.mapping())] as usize];
+        let distance = location.offset() - piece.first;
+        let index = match piece.stride.is_power_of_two() {
+            true => distance >> piece.stride.trailing_zeros(),
+            false => distance / piece.stride,
         };
-    let stride = if whole || any == 0 { row_bytes.max(1) } else { 1 << any.trailing_zeros() };
-    let index: Vec<i64> = if stride.is_power_of_two() {
-        let bits = stride.trailing_zeros();
-        locations.iter().map(|location| (distance(location) >> bits) as i64).collect()
+        piece.index.push(index as i64);
+        piece.position.push(position);
+    }
+    pieces
+}
+
+/// A piece that has no rows yet.
+fn piece(found: &Found, locations: &[Location], row_bytes: u64) -> Piece {
+    let &Found { mapping, rows, first, last, differ, .. } = found;
+    let whole = if row_bytes.is_power_of_two() {
+        differ & (row_bytes - 1) == 0
     } else {
-        locations.iter().map(|location| (distance(location) / stride) as i64).collect()
+        let mut here = locations.iter().filter(|location| location.mapping() == mapping);
+        row_bytes > 0 && here.all(|location| (location.offset() - first).is_multiple_of(row_bytes))
     };
-    let count = index.iter().max().map_or(0, |&last| last as u64 + 1);
-    Piece { mapping, first, stride, count, index, position }
+    let stride = if whole || differ == 0 { row_bytes.max(1) } else { 1 << differ.trailing_zeros() };
+    Piece {
+        mapping,
+        first,
+        stride,
+        count: (last - first) / stride + 1,
+        index: Vec::with_capacity(rows),
+        position: Vec::with_capacity(rows),
+    }
 }
