@@ -4,7 +4,7 @@
     store, graph = rudder.pyg.FeatureStore(client), rudder.pyg.GraphStore(client)
     sampler = rudder.pyg.NeighborSampler(graph, num_neighbors=[10, 5], seed=1)
     loader = NodeLoader((store, graph), sampler, input_nodes=graph.split("train"), batch_size=512, shuffle=True)
-    for minibatch in rudder.lookahead(loader, depth=8): ...
+    for minibatch in rudder.lookahead(loader, depth=16): ...
 
 All of them speak the ids of the client: `ids="dataset"` or `ids="original"`.
 
