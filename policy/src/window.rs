@@ -172,13 +172,26 @@ impl Window {
         self.entry(id).is_some_and(|entry| matches!(entry.phase, Phase::Reserved | Phase::Ready))
     }
 
-    /// Whether its trainer was served, or is being served past the cache, with everything that comes before it.
+    /// What its trainer was not served before it, nor is being served past the cache.
+    fn unserved_before(&self, id: EntryId) -> impl Iterator<Item = &Entry> {
+        let trainer = self.entry(id).map(|entry| entry.trainer);
+        let before = trainer.into_iter().flat_map(|trainer| self.queue(trainer));
+        let served = |phase| matches!(phase, Phase::Ready | Phase::Bypass | Phase::Failed);
+        let before = before.take_while(move |&queued| queued != id).filter_map(|id| self.entry(id));
+        before.filter(move |entry| !served(entry.phase))
+    }
+
+    /// Whether its trainer was served everything before it that it waits for: what a trainer has passed over holds
+    /// nothing up.
     #[must_use]
     pub fn is_next(&self, id: EntryId) -> bool {
-        let Some(entry) = self.entry(id) else { return false };
-        let before = self.queue(entry.trainer).take_while(|&queued| queued != id);
-        let served = |phase| matches!(phase, Phase::Ready | Phase::Bypass | Phase::Failed);
-        before.filter_map(|id| self.entry(id)).all(|entry| served(entry.phase))
+        self.entry(id).is_some() && self.unserved_before(id).all(|entry| entry.wanted_ns.is_none())
+    }
+
+    /// Whether its trainer has passed over one before it.
+    #[must_use]
+    pub fn passes_over(&self, id: EntryId) -> bool {
+        self.unserved_before(id).next().is_some()
     }
 
     /// Number of a trainer's announced, unreleased minibatches.

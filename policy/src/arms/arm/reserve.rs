@@ -47,7 +47,9 @@ impl<O: Order> Arm<O> {
                 steps.push(Step::Reserve { entry: candidate.id, evict });
                 reserved.push(candidate.id);
             } else if urgent {
-                if unpinnable || need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
+                // Slots that belong to what was passed over do not come free.
+                let stuck = unpinnable || view.window.passes_over(candidate.id);
+                if stuck || need.iter().any(|n| n.pinned_by_others + n.all > n.slots) {
                     steps.push(Step::Bypass { entry: candidate.id });
                     // It pins what it finds.
                     for n in &need {
@@ -56,7 +58,7 @@ impl<O: Order> Arm<O> {
                     self.passing.push(candidate.id);
                     reserved.push(candidate.id);
                 }
-            } else if !unpinnable {
+            } else if !unpinnable && need.iter().all(|n| n.all <= n.slots) {
                 break;
             }
         }

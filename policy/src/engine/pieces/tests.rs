@@ -50,6 +50,30 @@ fn what_does_not_fit_beside_a_held_minibatch_passes_by_and_uses_what_is_there() 
 }
 
 #[test]
+fn a_minibatch_that_is_passed_over_holds_nothing_up() {
+    let large: Vec<u32> = (0..30).collect();
+    for rows in [vec![40, 41], (20..50).collect()] {
+        for policy in [PolicySpec::RUDDER, PolicySpec::Lru, PolicySpec::None] {
+            let mut world = World::new(book(64, 2, 1), 128, policy, &[]);
+            world.connect(trainer(0));
+            world.announce(trainer(0), 0, tables(&large));
+            world.announce(trainer(0), 1, tables(&rows));
+            world.want(trainer(0), 1);
+            while !world.in_flight.is_empty() {
+                world.arrive(0);
+            }
+            assert!(is_ready(&world, 1), "{policy}, {} rows", rows.len());
+            // It may still ask for the first.
+            world.want(trainer(0), 0);
+            while !world.in_flight.is_empty() {
+                world.arrive(0);
+            }
+            assert!(is_ready(&world, 0), "{policy}, {} rows", rows.len());
+        }
+    }
+}
+
+#[test]
 fn what_was_pinned_in_passing_can_go_again() {
     let mut world = holds_one_and_wants(&[0, 1, 2, 3, 10, 11, 12, 13, 14, 40], PolicySpec::RUDDER);
     while !world.in_flight.is_empty() {
