@@ -130,10 +130,12 @@ impl Advice {
                 }
                 Order::Revert(directive) => {
                     tracing::info!(?directive, "a directive is taken back");
+                    cost.pause();
                     tell(&DirectorMessage::Revert);
                 }
                 Order::Enact(directive) => {
                     tracing::info!(?directive, "a directive helped: it comes into force again");
+                    cost.begin();
                     tell(&DirectorMessage::Enact(Box::new(directive)));
                 }
             }

@@ -3,7 +3,7 @@
 #[path = "small/inputs.rs"]
 mod inputs;
 
-use inputs::{Home, f32s, features, gzip, i32s, i64s, npy, npz};
+use inputs::{Dataset, Home, f32s, features, gzip, i32s, i64s, npy, npz};
 use rudder_graph::npy::NpyType;
 use rudder_graph::{Dtype, Split, layout};
 use rudder_importer::{
@@ -130,18 +130,23 @@ fn ogb_is_read_from_either_directory() {
         home.put("split/time/train.csv.gz", &gzip("3\n0\n"));
         home.put("split/time/valid.csv.gz", &gzip("1\n"));
         home.put("split/time/test.csv", b"2\n");
-        let mut options = home.options();
-        if inside {
-            options.input = Input::Path(home.input().join("raw"));
-        }
-        home.import_with(&options).unwrap();
-        let dataset = home.dataset();
+        let dataset = ogb_dataset(&home, inside);
         assert_eq!(dataset.edges(), EDGES);
         assert_eq!(rows(&home), (0..12).map(|i| i as f32 / 2.0).collect::<Vec<_>>());
         assert_eq!(dataset.labels(), [2, 0, -1, 1]);
         let splits = Split::ALL.map(|split| dataset.split(split));
         assert_eq!(splits, [vec![0, 3], vec![1], vec![2]]);
     }
+}
+
+/// What is read where the graph's folder is named, or its `raw` inside of it.
+fn ogb_dataset(home: &Home, inside: bool) -> Dataset {
+    let mut options = home.options();
+    if inside {
+        options.input = Input::Path(home.input().join("raw"));
+    }
+    home.import_with(&options).unwrap();
+    home.dataset()
 }
 
 #[test]
@@ -159,12 +164,7 @@ fn large_ogb_graphs_are_read_from_arrays() {
         home.put("split/time/train.csv.gz", &gzip("3\n0\n"));
         home.put("split/time/valid.csv.gz", &gzip("1\n"));
         home.put("split/time/test.csv.gz", &gzip("2\n"));
-        let mut options = home.options();
-        if inside {
-            options.input = Input::Path(home.input().join("raw"));
-        }
-        home.import_with(&options).unwrap();
-        let dataset = home.dataset();
+        let dataset = ogb_dataset(&home, inside);
         assert_eq!(dataset.edges(), EDGES);
         assert_eq!(dataset.labels(), [2, -1, 0, 1]);
         assert_eq!(Split::ALL.map(|split| dataset.split(split)), [vec![0, 3], vec![1], vec![2]]);

@@ -44,10 +44,8 @@ impl GraphSampler {
         minibatch: u64,
         seeds: &Bound<'_, PyAny>,
     ) -> PyResult<Sampled> {
-        let seeds = Input::<i64>::new(seeds, "the seeds")?;
         let key = SampleKey { seed, epoch, minibatch };
-        let sampled = py.detach(|| self.run(key, seeds.slice()));
-        sampled.map_err(|message| raise(py, "RowError", &message))
+        sampled(py, seeds, |seeds| self.run(key, seeds))
     }
 
     /// Where the arrays lie, so that a test can tell that nothing was copied.
@@ -134,10 +132,8 @@ impl RelationSampler {
         minibatch: u64,
         seeds: &Bound<'_, PyAny>,
     ) -> PyResult<(Int64s, Vec<usize>, Vec<Edges>)> {
-        let seeds = Input::<i64>::new(seeds, "the seeds")?;
         let key = SampleKey { seed, epoch, minibatch };
-        let sampled = py.detach(|| self.run(key, seeds.slice()));
-        sampled.map_err(|message| raise(py, "RowError", &message))
+        sampled(py, seeds, |seeds| self.run(key, seeds))
     }
 }
 
@@ -157,6 +153,16 @@ impl RelationSampler {
         let found = Int64s::new(found.iter().map(|vertex| i64::from(vertex.0)).collect());
         Ok((found, seen, edges.iter().map(lent).collect()))
     }
+}
+
+/// Samples without the interpreter's lock.
+fn sampled<T: Send>(
+    py: Python<'_>,
+    seeds: &Bound<'_, PyAny>,
+    sample: impl FnOnce(&[i64]) -> Result<T, String> + Send,
+) -> PyResult<T> {
+    let seeds = Input::<i64>::new(seeds, "the seeds")?;
+    py.detach(|| sample(seeds.slice())).map_err(|message| raise(py, "RowError", &message))
 }
 
 fn vertices(ids: &[i64], vertices: u64) -> Result<Vec<VertexId>, String> {

@@ -43,7 +43,7 @@ impl Totals {
     }
 }
 
-/// The opportunity cost of a directive, over the time that it was in force.
+/// The opportunity cost of a directive, over the last time that it was in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpportunityCost {
     /// Released under the directive.
@@ -70,6 +70,8 @@ pub struct CostMeter {
     recent: VecDeque<Totals>,
     /// What was usual, and where the directive began.
     begun: Option<(Totals, Totals)>,
+    /// Of the last time that it was in force.
+    last: Option<OpportunityCost>,
 }
 
 impl CostMeter {
@@ -87,8 +89,18 @@ impl CostMeter {
         self.begun = first.zip(last).map(|(first, last)| (last.since(first), last));
     }
 
-    /// It is not any more. `None` where none was, or where no minibatch tells what was usual.
+    /// It is taken back, for now or for ever.
+    pub fn pause(&mut self) {
+        self.last = self.measure();
+    }
+
+    /// It is decided. `None` where none was, or where no minibatch tells what was usual.
     pub fn end(&mut self) -> Option<OpportunityCost> {
+        let last = self.last.take();
+        self.measure().or(last)
+    }
+
+    fn measure(&mut self) -> Option<OpportunityCost> {
         let (usual, begin) = self.begun.take()?;
         let spent = self.recent.back()?.since(begin);
         let scaled = |value: u64| {
@@ -134,6 +146,12 @@ mod tests {
         };
         assert_eq!((cost, cost.delayed_bytes()), (expected, 120));
         assert_eq!(meter.end(), None, "it ended");
+        // What happens while it is looked at without the directive is not its cost.
+        meter.begin();
+        (0..4).for_each(|_| period(&mut meter, &mut totals, 130, 6));
+        meter.pause();
+        (0..4).for_each(|_| period(&mut meter, &mut totals, 900, 90));
+        assert_eq!(meter.end().map(|cost| (cost.minibatches, cost.demand_bytes)), Some((40, 520)));
     }
 
     #[test]
