@@ -34,6 +34,7 @@ pub mod pacing;
 pub mod queue;
 pub mod replay;
 pub mod restart;
+pub mod staging;
 
 #[doc(hidden)]
 pub mod testing;

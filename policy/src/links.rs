@@ -14,6 +14,27 @@ mod windows;
 pub use rate::DeliveryRate;
 pub use windows::LinkWindow;
 
+/// A way to rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId {
+    pub node: NodeId,
+    /// Not what the node owns: its copies of what others own, see [`Parameters::through`]. Rows come as fast as it gets
+    /// them, so permits and rates are apart from those of its own rows.
+    pub staged: bool,
+}
+
+impl From<NodeId> for LinkId {
+    fn from(node: NodeId) -> Self {
+        LinkId { node, staged: false }
+    }
+}
+
+impl std::fmt::Display for LinkId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.node, if self.staged { " (staged)" } else { "" })
+    }
+}
+
 /// A storage node, seen over its link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
@@ -47,7 +68,7 @@ impl Link {
 /// A transfer that has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
-    pub node: NodeId,
+    pub link: LinkId,
     pub generation: Generation,
     pub class: Class,
     pub bytes: u64,
@@ -75,12 +96,16 @@ fn percent(of: u64, percent: u64) -> u64 {
 /// All links of a compute node, and what is in flight on them. Mutated only by the engine.
 #[derive(Clone, Debug)]
 pub struct Links {
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<LinkId, Link>,
     /// Replicas per part, cheapest first.
     replicas: Vec<Vec<NodeId>>,
+    /// The same, and then the nodes that stage the part.
+    sources: Vec<Vec<LinkId>>,
+    /// Raised whenever `sources` changes.
+    sources_version: u64,
     pub(crate) transfers: FxHashMap<TransferId, InFlight>,
     /// Copies that turned out corrupt or refused.
-    bad: FxHashSet<(BlockId, NodeId)>,
+    bad: FxHashSet<(BlockId, LinkId)>,
     in_flight_bytes: u64,
     node_max: u64,
     /// Of a link's usable permits, what prefetching may hold, in percent.
@@ -108,12 +133,16 @@ impl Links {
                 window,
                 rate: DeliveryRate::default(),
             };
-            (node, link)
+            (LinkId::from(node), link)
         };
         let links = costs.into_iter().zip(windows).map(link).collect();
+        let replicas: Vec<Vec<NodeId>> =
+            parts.iter().map(|part| part.iter().map(|&(node, _)| node).collect()).collect();
         Links {
             links,
-            replicas: parts.iter().map(|part| part.iter().map(|&(node, _)| node).collect()).collect(),
+            sources: sources(&replicas, &BTreeMap::new()),
+            sources_version: 0,
+            replicas,
             transfers: FxHashMap::default(),
             bad: FxHashSet::default(),
             in_flight_bytes: 0,
@@ -124,13 +153,13 @@ impl Links {
         }
     }
 
-    pub fn links(&self) -> impl Iterator<Item = (NodeId, &Link)> {
-        self.links.iter().map(|(&node, link)| (node, link))
+    pub fn links(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        self.links.iter().map(|(&id, link)| (id, link))
     }
 
     #[must_use]
-    pub fn link(&self, node: NodeId) -> Option<&Link> {
-        self.links.get(&node)
+    pub fn link(&self, id: impl Into<LinkId>) -> Option<&Link> {
+        self.links.get(&id.into())
     }
 
     /// The nodes that store a part, cheapest first.
@@ -139,24 +168,50 @@ impl Links {
         self.replicas.get(part.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether this node's copy of the block turned out corrupt or refused.
+    /// The ways to a part: the nodes that store it, cheapest first, then those that stage it.
     #[must_use]
-    pub fn is_bad(&self, block: BlockId, node: NodeId) -> bool {
-        !self.bad.is_empty() && self.bad.contains(&(block, node))
+    pub fn sources(&self, part: rudder_topology::PartId) -> &[LinkId] {
+        self.sources.get(part.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Another number whenever the ways to any part change.
+    #[must_use]
+    pub fn sources_version(&self) -> u64 {
+        self.sources_version
+    }
+
+    /// Whether this copy of the block turned out corrupt or refused.
+    #[must_use]
+    pub fn is_bad(&self, block: BlockId, link: impl Into<LinkId>) -> bool {
+        !self.bad.is_empty() && self.bad.contains(&(block, link.into()))
     }
 
     /// Takes over what directives set. What is in flight stays.
     pub(crate) fn set_parameters(&mut self, parameters: &Parameters) {
         self.prefetch_percent = parameters.posture.prefetch_percent();
-        for (node, link) in &mut self.links {
-            link.share_percent = parameters.link_shares.get(node).copied().unwrap_or(100);
+        for (id, link) in &mut self.links {
+            link.share_percent = parameters.link_shares.get(&id.node).copied().unwrap_or(100);
+        }
+        let mut through = parameters.through.clone();
+        // Only what is connected already can be asked for more.
+        through.retain(|_, node| self.links.contains_key(&LinkId::from(*node)));
+        for &node in through.values() {
+            let own = self.links[&LinkId::from(node)];
+            let (in_flight_bytes, arrived_bytes, rate) = (0, 0, DeliveryRate::default());
+            let staged = Link { in_flight_bytes, arrived_bytes, rate, ..own };
+            self.links.entry(LinkId { node, staged: true }).or_insert(staged);
+        }
+        let sources = sources(&self.replicas, &through);
+        if sources != self.sources {
+            self.sources = sources;
+            self.sources_version += 1;
         }
     }
 
     /// Bytes that may still depart on a link for this class.
     #[must_use]
-    pub fn link_room(&self, node: NodeId, class: Class) -> u64 {
-        self.links.get(&node).map_or(0, |link| {
+    pub fn link_room(&self, id: impl Into<LinkId>, class: Class) -> u64 {
+        self.links.get(&id.into()).map_or(0, |link| {
             let usable = percent(link.window.in_flight_max, u64::from(link.share_percent));
             let usable = match class {
                 Class::Demand => usable,
@@ -174,8 +229,8 @@ impl Links {
 
     /// Payload bytes of one transfer at most.
     #[must_use]
-    pub fn transfer_max(&self, node: NodeId) -> u64 {
-        self.links.get(&node).map_or(0, |link| link.window.transfer_max)
+    pub fn transfer_max(&self, id: impl Into<LinkId>) -> u64 {
+        self.links.get(&id.into()).map_or(0, |link| link.window.transfer_max)
     }
 
     /// Bytes that may still depart towards this compute node.
@@ -191,26 +246,28 @@ impl Links {
     }
 
     pub(crate) fn set_up(&mut self, node: NodeId, generation: Option<Generation>) -> bool {
-        match self.links.get_mut(&node) {
-            Some(link) => {
+        let ways = [false, true].map(|staged| LinkId { node, staged });
+        let mut known = false;
+        for way in ways {
+            if let Some(link) = self.links.get_mut(&way) {
                 link.up = generation;
-                true
+                known = true;
             }
-            None => false,
         }
+        known
     }
 
-    pub(crate) fn mark_bad(&mut self, block: BlockId, node: NodeId) {
-        self.bad.insert((block, node));
+    pub(crate) fn mark_bad(&mut self, block: BlockId, link: LinkId) {
+        self.bad.insert((block, link));
     }
 
     /// A new incarnation may have repaired its copies.
     pub(crate) fn forget_bad(&mut self, node: NodeId) {
-        self.bad.retain(|&(_, bad)| bad != node);
+        self.bad.retain(|&(_, bad)| bad.node != node);
     }
 
-    pub(crate) fn take_permit(&mut self, node: NodeId, bytes: u64) {
-        if let Some(link) = self.links.get_mut(&node) {
+    pub(crate) fn take_permit(&mut self, id: LinkId, bytes: u64) {
+        if let Some(link) = self.links.get_mut(&id) {
             link.in_flight_bytes += bytes;
             self.in_flight_bytes += bytes;
         }
@@ -226,8 +283,8 @@ impl Links {
     ) -> Option<InFlight> {
         self.transfers.get(&id).filter(|transfer| transfer.generation == generation)?;
         let transfer = self.transfers.remove(&id)?;
-        self.return_permit(transfer.node, transfer.bytes);
-        if let Some(link) = self.links.get_mut(&transfer.node) {
+        self.return_permit(transfer.link, transfer.bytes);
+        if let Some(link) = self.links.get_mut(&transfer.link) {
             let bytes = if arrived { transfer.bytes } else { 0 };
             link.arrived_bytes += bytes;
             link.rate.ended(now_ns, bytes, link.in_flight_bytes == 0);
@@ -235,8 +292,8 @@ impl Links {
         Some(transfer)
     }
 
-    fn return_permit(&mut self, node: NodeId, bytes: u64) {
-        if let Some(link) = self.links.get_mut(&node) {
+    fn return_permit(&mut self, id: LinkId, bytes: u64) {
+        if let Some(link) = self.links.get_mut(&id) {
             debug_assert!(link.in_flight_bytes >= bytes);
             link.in_flight_bytes = link.in_flight_bytes.saturating_sub(bytes);
             self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
@@ -245,7 +302,7 @@ impl Links {
 
     /// Registers a transfer that departs.
     pub(crate) fn begin(&mut self, transfer: InFlight, now_ns: u64) -> TransferId {
-        if let Some(link) = self.links.get_mut(&transfer.node) {
+        if let Some(link) = self.links.get_mut(&transfer.link) {
             link.rate.departed(now_ns);
         }
         let id = TransferId(self.next_transfer);
@@ -253,4 +310,19 @@ impl Links {
         self.transfers.insert(id, transfer);
         id
     }
+}
+
+/// For each part the nodes that store it, then those through which what one of them owns may be asked for.
+fn sources(replicas: &[Vec<NodeId>], through: &BTreeMap<NodeId, NodeId>) -> Vec<Vec<LinkId>> {
+    let ways = |owners: &Vec<NodeId>| {
+        let mut ways: Vec<LinkId> = owners.iter().copied().map(LinkId::from).collect();
+        for node in owners.iter().filter_map(|owner| through.get(owner)) {
+            let staged = LinkId { node: *node, staged: true };
+            if !owners.contains(node) && !ways.contains(&staged) {
+                ways.push(staged);
+            }
+        }
+        ways
+    };
+    replicas.iter().map(ways).collect()
 }

@@ -58,6 +58,9 @@ pub struct Parameters {
     /// Per storage node, how much of its link's permits may be used, in percent; its link counts as that much slower
     /// where a replica is chosen. 100 where nothing is said.
     pub link_shares: BTreeMap<NodeId, u8>,
+    /// Per storage node another one, of which what the first one owns may be asked as well: it keeps copies.
+    #[serde(default)]
+    pub through: BTreeMap<NodeId, NodeId>,
     pub posture: Posture,
     /// Per job, an own and smaller `horizon_minibatches`: its share of the cache beside other jobs.
     pub job_horizons: BTreeMap<JobId, u32>,
@@ -84,6 +87,7 @@ impl Default for Parameters {
             expires_ns: None,
             horizon_minibatches: None,
             link_shares: BTreeMap::new(),
+            through: BTreeMap::new(),
             posture: Posture::Normal,
             job_horizons: BTreeMap::new(),
             warm: vec![],

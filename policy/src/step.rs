@@ -1,5 +1,6 @@
 //! What goes in and out of the pure code: events, steps, refusals, commands.
 
+use crate::links::LinkId;
 use crate::window::EntryId;
 use rudder_graph::location::Location;
 use rudder_graph::{BlockRows, Class};
@@ -76,6 +77,8 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     pub node: NodeId,
+    /// Copies of what others own: see [`LinkId::staged`].
+    pub staged: bool,
     pub generation: Generation,
     pub class: Class,
     pub origin: Origin,
@@ -87,6 +90,13 @@ pub struct Fetch {
 pub struct Admission {
     pub rows: BlockRows,
     pub evict: Option<BlockId>,
+}
+
+impl Fetch {
+    #[must_use]
+    pub fn link(&self) -> LinkId {
+        LinkId { node: self.node, staged: self.staged }
+    }
 }
 
 impl Step {
@@ -172,11 +182,20 @@ pub struct Item {
 pub struct Transfer {
     pub id: TransferId,
     pub node: NodeId,
+    /// Copies of what others own: see [`LinkId::staged`].
+    pub staged: bool,
     pub generation: Generation,
     pub class: Class,
     pub items: Vec<Item>,
     /// Payload bytes, which are also what its permit is worth.
     pub bytes: u64,
+}
+
+impl Transfer {
+    #[must_use]
+    pub fn link(&self) -> LinkId {
+        LinkId { node: self.node, staged: self.staged }
+    }
 }
 
 /// Why a minibatch cannot be served.

@@ -1,10 +1,11 @@
 //! The validator: one function and one typed refusal for each hard rule. It trusts no planner.
 
+use crate::links::LinkId;
 use crate::step::{Admission, Fetch, Refusal};
 use crate::view::View;
 use crate::window::{EntryId, Phase};
 use rudder_graph::BlockRows;
-use rudder_topology::{BlockId, Generation, NodeId, PartId, TableId};
+use rudder_topology::{BlockId, Generation, PartId, TableId};
 use std::ops::Range;
 
 /// Judges the admissions of one fetch, one after the other: what is the same for many is looked up once.
@@ -31,7 +32,7 @@ struct Near {
 }
 
 impl Near {
-    fn new(block: BlockId, node: NodeId, view: &View) -> Result<Self, Refusal> {
+    fn new(block: BlockId, link: LinkId, view: &View) -> Result<Self, Refusal> {
         let place = view.book.block(block).ok_or(Refusal::UnknownBlock)?;
         let blocks = view.book.part_blocks(place.table, place.part);
         let mask = |block| view.book.block(BlockId(block)).map_or(0, |place| place.full_mask());
@@ -41,7 +42,7 @@ impl Near {
             blocks,
             table: place.table,
             row_bytes: place.row_bytes,
-            replica: replica(place.part, node, view),
+            replica: replica(place.part, link, view),
         })
     }
 }
@@ -49,10 +50,10 @@ impl Near {
 impl Admissions {
     pub fn new(fetch: &Fetch, view: &View) -> Self {
         Admissions {
-            alive: alive(fetch.node, fetch.generation, view),
-            link_room: view.links.link_room(fetch.node, fetch.class),
+            alive: alive(fetch.link(), fetch.generation, view),
+            link_room: view.links.link_room(fetch.link(), fetch.class),
             node_room: view.links.node_room(),
-            link_idle: view.links.link(fetch.node).is_some_and(|link| link.in_flight_bytes == 0)
+            link_idle: view.links.link(fetch.link()).is_some_and(|link| link.in_flight_bytes == 0)
                 && view.links.idle_takes(fetch.class),
             node_idle: view.links.in_flight_bytes() == 0,
             near: None,
@@ -61,11 +62,11 @@ impl Admissions {
 
     /// Judges one against the facts as they are. The bytes of a row if it is accepted.
     #[inline]
-    pub fn judge(&mut self, admission: Admission, node: NodeId, view: &View) -> Result<u32, Refusal> {
+    pub fn judge(&mut self, admission: Admission, link: LinkId, view: &View) -> Result<u32, Refusal> {
         let Admission { rows, evict } = admission;
         let BlockRows { block, mask } = rows;
         if !self.near.as_ref().is_some_and(|near| near.blocks.contains(&block.0)) {
-            self.near = Some(Near::new(block, node, view)?);
+            self.near = Some(Near::new(block, link, view)?);
         }
         let Some(near) = &self.near else { return Err(Refusal::UnknownBlock) };
         let full_mask = if block.0 + 1 == near.blocks.end { near.last_mask } else { near.full_mask };
@@ -73,7 +74,7 @@ impl Admissions {
             return Err(Refusal::UnknownRows);
         }
         near.replica?;
-        if view.links.is_bad(block, node) {
+        if view.links.is_bad(block, link) {
             return Err(Refusal::NotAReplica);
         }
         self.alive?;
@@ -115,17 +116,17 @@ impl Admissions {
     }
 }
 
-/// The node holds the part.
-fn replica(part: PartId, node: NodeId, view: &View) -> Result<(), Refusal> {
-    match view.links.replicas(part) {
+/// The node holds the part, or stages it.
+fn replica(part: PartId, link: LinkId, view: &View) -> Result<(), Refusal> {
+    match view.links.sources(part) {
         [] => Err(Refusal::Local),
-        replicas if replicas.contains(&node) => Ok(()),
+        sources if sources.contains(&link) => Ok(()),
         _ => Err(Refusal::NotAReplica),
     }
 }
 
-fn alive(node: NodeId, generation: Generation, view: &View) -> Result<(), Refusal> {
-    match view.links.link(node).and_then(|link| link.up) {
+fn alive(link: LinkId, generation: Generation, view: &View) -> Result<(), Refusal> {
+    match view.links.link(link).and_then(|link| link.up) {
         None => Err(Refusal::DeadNode),
         Some(up) if up != generation => Err(Refusal::StaleGeneration),
         Some(_) => Ok(()),

@@ -29,7 +29,7 @@ pub use costs::Costs;
 pub use network::Sharing;
 pub use simulation::Simulation;
 pub use spec::{
-    Change, Join, Load, OnStep, Rows, SimCompute, SimError, SimNode, SimSpec, TimedEvent, Variation,
+    Change, Join, Load, OnStep, Rows, STAGING, SimCompute, SimError, SimNode, SimSpec, TimedEvent, Variation,
 };
 pub use steer::{Steer, Steering};
 pub use usage::{LinkUse, Way};

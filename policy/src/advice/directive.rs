@@ -11,9 +11,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    LinkShare { storage: NodeId, percent: u8 },
+    LinkShare {
+        storage: NodeId,
+        percent: u8,
+    },
+    /// What `storage` stores may be asked of `through` as well.
+    Stage {
+        storage: NodeId,
+        through: NodeId,
+    },
     Posture(Posture),
-    JobHorizon { job: JobId, minibatches: u32 },
+    JobHorizon {
+        job: JobId,
+        minibatches: u32,
+    },
     WarmGroup(Group),
     WarmBlock(BlockOf),
 }
@@ -49,6 +60,11 @@ impl Action {
             (LeverId::LinkShare, &[Value::Link { storage, compute }, Value::Integer(percent)]) => {
                 (compute, Change::LinkShare { storage, percent: u8::try_from(percent).ok()? })
             }
+            (LeverId::Stage, &[Value::Link { storage, compute }, Value::Storage(through)])
+                if storage != through =>
+            {
+                (compute, Change::Stage { storage, through })
+            }
             (LeverId::Posture, &[Value::Compute(compute), Value::Choice(index)]) => {
                 (compute, Change::Posture(*Posture::ALL.get(index)?))
             }
@@ -70,6 +86,7 @@ impl Action {
     pub fn lever(&self) -> LeverId {
         match self.change {
             Change::LinkShare { .. } => LeverId::LinkShare,
+            Change::Stage { .. } => LeverId::Stage,
             Change::Posture(_) => LeverId::Posture,
             Change::JobHorizon { .. } => LeverId::JobHorizon,
             Change::WarmGroup(_) => LeverId::WarmGroup,
@@ -82,6 +99,7 @@ impl Action {
     pub fn is_about_the_same(&self, other: &Action) -> bool {
         let same = match (self.change, other.change) {
             (Change::LinkShare { storage: a, .. }, Change::LinkShare { storage: b, .. }) => a == b,
+            (Change::Stage { storage: a, .. }, Change::Stage { storage: b, .. }) => a == b,
             (Change::Posture(_), Change::Posture(_)) => true,
             (Change::JobHorizon { job: a, .. }, Change::JobHorizon { job: b, .. }) => a == b,
             (Change::WarmGroup(a), Change::WarmGroup(b)) => a == b,
@@ -102,6 +120,10 @@ impl Action {
             Change::LinkShare { storage, percent } => {
                 let storage = or_unknown(labels.of_storage(storage));
                 [format!("{storage}-{compute}").into(), percent.into()]
+            }
+            Change::Stage { storage, through } => {
+                let [storage, through] = [storage, through].map(|node| or_unknown(labels.of_storage(node)));
+                [format!("{storage}-{compute}").into(), through.into()]
             }
             Change::Posture(posture) => [compute.into(), POSTURES[posture as usize].into()],
             Change::JobHorizon { job, minibatches } => {
@@ -129,6 +151,10 @@ impl Action {
         let what = match self.change {
             Change::LinkShare { storage, percent } => {
                 format!("{}-{compute} {percent}%", or_unknown(labels.of_storage(storage)))
+            }
+            Change::Stage { storage, through } => {
+                let [storage, through] = [storage, through].map(|node| or_unknown(labels.of_storage(node)));
+                format!("{storage}-{compute} through {through}")
             }
             Change::Posture(posture) => format!("{compute} {}", POSTURES[posture as usize]),
             Change::JobHorizon { job, minibatches } => format!("{job}@{compute} {minibatches} ahead"),

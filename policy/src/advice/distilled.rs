@@ -1,17 +1,15 @@
 //! A small model that answers like the best past directives: for each option that is shown, whether one of those would
 //! have taken it, from the action and the state. A line through [`inputs`]; its weights are learned elsewhere.
 
-use super::evaluate::{FEATURES, features};
+use super::evaluate::{FEATURES, OWN, features};
 use super::lever::{ACTIONS_MAX, Kind, LEVERS};
 use super::options::Options;
 use super::state::ClusterState;
 use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 
-/// The features of an action in a state that each lever weighs in its own way.
-const OWN: std::ops::Range<usize> = 4..FEATURES - 1;
-/// Numbers of [`inputs`], with the table of levers as it is.
-pub const INPUTS: usize = FEATURES + 5 * (OWN.end - OWN.start);
+/// Numbers of [`inputs`], with the table of levers as it is: each lever weighs amount and state in its own way.
+pub const INPUTS: usize = FEATURES + LEVERS.len() * (OWN.end - OWN.start);
 
 /// The model. What it was learned for is part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +91,7 @@ pub fn lever_table() -> u64 {
                 Kind::Job => key.with(5),
                 Kind::Group => key.with(6),
                 Kind::Block => key.with(8),
+                Kind::Storage => key.with(9),
             };
         }
     }
@@ -103,6 +102,7 @@ pub fn lever_table() -> u64 {
 mod tests {
     use super::*;
     use crate::advice::directive::{Action, Change};
+    use crate::advice::lever::LeverId;
     use crate::advice::options::Choice;
     use crate::advice::parse::tests::state;
     use crate::parameters::Posture;
@@ -125,8 +125,13 @@ mod tests {
 
     #[test]
     fn options_at_or_over_the_threshold_are_taken_best_first() {
-        // The second and third features say that it is a posture, or a horizon.
-        let model = |posture, horizon| model(|weights| weights[1..3].copy_from_slice(&[posture, horizon]));
+        let place = |id| LEVERS.iter().position(|lever| lever.id == id).unwrap();
+        let model = |posture, horizon| {
+            model(|weights| {
+                weights[place(LeverId::Posture)] = posture;
+                weights[place(LeverId::JobHorizon)] = horizon;
+            })
+        };
         let cases: [(f32, f32, &[usize]); 4] =
             [(1.0, 0.0, &[0]), (0.5, 2.0, &[1, 0]), (0.4, 0.4, &[]), (0.0, 0.5, &[1])];
         for (posture, horizon, expected) in cases {
@@ -136,13 +141,12 @@ mod tests {
 
     #[test]
     fn each_lever_has_weights_of_its_own() {
-        assert_eq!(INPUTS, FEATURES + LEVERS.len() * OWN.len());
         let own: Vec<_> = options().actions().iter().map(|action| inputs(action, &state())).collect();
         let places = |inputs: &[f32; INPUTS]| {
             let set = inputs.iter().enumerate().skip(FEATURES).filter(|(_, value)| **value != 0.0);
             set.map(|(at, _)| (at - FEATURES) / OWN.len()).collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!((places(&own[0]), places(&own[1])), ([1].into(), [2].into()));
+        assert_eq!((places(&own[0]), places(&own[1])), ([2].into(), [3].into()));
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn enact(
 fn change(next: &mut Parameters, change: Change, dataset: DatasetIndex, book: &PartitionBook) -> bool {
     match change {
         Change::LinkShare { storage, percent } => next.link_shares.extend([(storage, percent)]),
+        Change::Stage { storage, through } => next.through.extend([(storage, through)]),
         Change::Posture(posture) => next.posture = posture,
         Change::JobHorizon { job, minibatches } => next.job_horizons.extend([(job, minibatches)]),
         Change::WarmGroup(group) if group.dataset == dataset => next.warm.extend(ranges(group, book)),

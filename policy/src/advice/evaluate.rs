@@ -3,6 +3,7 @@
 //! The closed form here is the start; a learned model takes the same features once there is experience.
 
 use super::directive::{Action, Change};
+use super::lever::LEVERS;
 use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
 use crate::parameters::Posture;
 use rudder_topology::NodeId;
@@ -14,11 +15,15 @@ const FULL: f32 = 0.9;
 const IDLE: f32 = 0.5;
 /// Of a possible gain, what is expected: the fast loop has taken some of it already.
 const CAUTION: f32 = 0.5;
+/// A link that is slower than another by less is not slow.
+const SLOW: f32 = 0.3;
 /// What moving bytes for nothing costs.
 const NUISANCE: f32 = 0.01;
 
+/// The features of [`features`] that are no lever and no prediction.
+pub const OWN: std::ops::Range<usize> = LEVERS.len()..LEVERS.len() + 9;
 /// Numbers of [`features`].
-pub const FEATURES: usize = 14;
+pub const FEATURES: usize = OWN.end + 1;
 
 /// The expected change of the wait share of whoever gains or loses most by the action.
 #[must_use]
@@ -29,6 +34,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
             let given_up = 1.0 - f32::from(percent) / 100.0;
             link_share(compute, storage, given_up, state)
         }
+        Change::Stage { storage, through } => stage(compute, storage, through, state),
         Change::Posture(posture) => {
             let given_up = 1.0 - posture.prefetch_percent() as f32 / 100.0;
             posture_change(compute, posture, given_up, state)
@@ -60,6 +66,32 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     };
     let own = reroute(compute, link, node, given_up, state);
     own + give_way(compute, storage, node, given_up, state)
+}
+
+/// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
+const ONCE: f32 = 0.5;
+
+/// What comes over a slow link is asked of another node, which has a good link and gets it once for all. Where the
+/// storage node is slow for everyone its blocks come no faster at first, but each of them only once.
+fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &ClusterState) -> f32 {
+    let link = |storage, compute| state.link(storage, compute);
+    let (Some(slow), Some(good)) = (link(storage, compute.node), link(through, compute.node)) else {
+        return NUISANCE;
+    };
+    let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
+        return NUISANCE;
+    };
+    let slower = |slow: &LinkState, good: &LinkState| 1.0 - slow.rate_share / good.rate_share.max(0.01);
+    let by = slower(slow, good);
+    if !other.up || by < SLOW {
+        return NUISANCE;
+    }
+    // Others get it as slowly: it is the node.
+    let others = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
+    let elsewhere = others.map(|of| of.rate_share).fold(0.0, f32::max);
+    let part = if elsewhere > 2.0 * slow.rate_share { 1.0 } else { ONCE };
+    let room = 1.0 - other.load.clamp(0.0, 1.0);
+    -compute.wait_share * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * CAUTION
 }
 
 /// What is not fetched ahead is waited for. What others may gain by it cannot be told from a state: tried alone in drawn
@@ -126,43 +158,38 @@ fn warm(compute: &ComputeState, part_of_wants: f32, state: &ClusterState) -> f32
     -compute.wait_share * missed * part_of_wants * compute.cache_free.min(0.5) * 2.0 * CAUTION
 }
 
-/// What a learned model is told of an action in a state; all finite, most within 0 to 1. The closed form's answer is
-/// the last, so that a model can start from it.
+/// What a learned model is told of an action in a state; all finite, most within 0 to 1: which lever it is, in the
+/// table's order, then amount and state ([`OWN`]), then the closed form's answer, so that a model can start from it.
 #[must_use]
 pub fn features(action: &Action, state: &ClusterState) -> [f32; FEATURES] {
     let mut f = [0.0; FEATURES];
-    let amount = match action.change {
-        Change::LinkShare { storage, percent } => {
-            f[0] = 1.0;
-            let node = state.storage_node(storage);
-            f[8] = node.map_or(0.0, |node| node.load);
-            f[9] = node.map_or(0.0, |node| node.replicated);
-            f[10] = state.link(storage, action.compute).map_or(1.0, |link| link.rate_share);
-            1.0 - f32::from(percent) / 100.0
-        }
-        Change::Posture(posture) => {
-            f[1] = 1.0;
-            1.0 - posture.prefetch_percent() as f32 / 100.0
-        }
-        Change::JobHorizon { minibatches, .. } => {
-            f[2] = 1.0;
-            1.0 / minibatches.max(1) as f32
-        }
-        Change::WarmGroup(_) => {
-            f[3] = 1.0;
-            1.0
-        }
-        Change::WarmBlock(_) => 0.1,
-    };
-    f[4] = amount;
-    if let Some(compute) = state.compute_node(action.compute) {
-        f[5] = compute.wait_share;
-        f[6] = compute.hit_rate;
-        f[7] = busiest(compute, state);
-        f[11] = compute.prefetch_share;
-        f[12] = compute.cache_free;
+    if let Some(lever) = LEVERS.iter().position(|lever| lever.id == action.lever()) {
+        f[lever] = 1.0;
     }
-    f[13] = predict(action, state);
+    let (storage, amount) = match action.change {
+        Change::LinkShare { storage, percent } => (Some(storage), 1.0 - f32::from(percent) / 100.0),
+        Change::Stage { storage, .. } => (Some(storage), 1.0),
+        Change::Posture(posture) => (None, 1.0 - posture.prefetch_percent() as f32 / 100.0),
+        Change::JobHorizon { minibatches, .. } => (None, 1.0 / minibatches.max(1) as f32),
+        Change::WarmGroup(_) => (None, 1.0),
+        Change::WarmBlock(_) => (None, 0.1),
+    };
+    let own = &mut f[OWN];
+    own[0] = amount;
+    if let Some(storage) = storage {
+        let node = state.storage_node(storage);
+        own[1] = node.map_or(0.0, |node| node.load);
+        own[2] = node.map_or(0.0, |node| node.replicated);
+        own[3] = state.link(storage, action.compute).map_or(1.0, |link| link.rate_share);
+    }
+    if let Some(compute) = state.compute_node(action.compute) {
+        own[4] = compute.wait_share;
+        own[5] = compute.hit_rate;
+        own[6] = busiest(compute, state);
+        own[7] = compute.prefetch_share;
+        own[8] = compute.cache_free;
+    }
+    f[FEATURES - 1] = predict(action, state);
     f.map(|value| if value.is_finite() { value.clamp(-10.0, 10.0) } else { 0.0 })
 }
 

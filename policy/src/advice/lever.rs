@@ -13,6 +13,7 @@ pub const ACTIONS_MAX: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeverId {
     LinkShare,
+    Stage,
     Posture,
     JobHorizon,
     WarmGroup,
@@ -23,6 +24,7 @@ pub enum LeverId {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Compute,
+    Storage,
     Link,
     /// A job on a compute node.
     Job,
@@ -75,6 +77,13 @@ pub const LEVERS: &[Lever] = &[
         ],
     },
     Lever {
+        id: LeverId::Stage,
+        name: "stage",
+        what: "what comes over this link may also be asked of another storage node, which fetches it once, keeps copies \
+               and serves it: where the link or its storage node is slow and no other node stores the same",
+        fields: &[Field { name: "link", kind: Kind::Link }, Field { name: "through", kind: Kind::Storage }],
+    },
+    Lever {
         id: LeverId::Posture,
         name: "posture",
         what: "how much of a compute node's links prefetching may use: all, a quarter, nothing",
@@ -114,6 +123,7 @@ pub fn lever(id: LeverId) -> &'static Lever {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Compute(NodeId),
+    Storage(NodeId),
     Link {
         storage: NodeId,
         compute: NodeId,
@@ -133,6 +143,7 @@ pub enum Value {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vocabulary {
     compute: Vec<(String, Value)>,
+    storage: Vec<(String, Value)>,
     links: Vec<(String, Value)>,
     jobs: Vec<(String, Value)>,
     groups: Vec<(String, Value)>,
@@ -141,6 +152,8 @@ pub struct Vocabulary {
 
 /// Compute nodes in a vocabulary, worst first.
 const COMPUTE_MAX: usize = 6;
+/// Storage nodes in a vocabulary, idle ones first.
+const STORAGE_MAX: usize = 6;
 const LINKS_MAX: usize = 16;
 const JOBS_MAX: usize = 8;
 const GROUPS_MAX: usize = 12;
@@ -171,15 +184,28 @@ impl Vocabulary {
                 let value = Value::Job { job: job.job, compute: compute.node };
                 vocabulary.jobs.push((format!("{}@{label}", job.job), value));
             }
-            for link in state.links.iter().filter(|link| link.compute == compute.node) {
+            let mut links: Vec<_> = state.links.iter().filter(|link| link.compute == compute.node).collect();
+            // The slow ones first.
+            links.sort_by(|a, b| a.rate_share.total_cmp(&b.rate_share));
+            for link in links {
                 let Some(storage) = labels.of_storage(link.storage) else { continue };
                 let value = Value::Link { storage: link.storage, compute: link.compute };
                 vocabulary.links.push((format!("{storage}-{label}"), value));
+                let storage = (storage.to_string(), Value::Storage(link.storage));
+                if !vocabulary.storage.contains(&storage) {
+                    vocabulary.storage.push(storage);
+                }
             }
             groups.extend(compute.wants.iter().map(|&(group, _)| group));
             blocks.extend(compute.next.iter().copied());
         }
         blocks.extend(state.ahead.iter().copied());
+        let load = |value: &Value| match *value {
+            Value::Storage(node) => state.storage_node(node).map_or(0.0, |storage| storage.load),
+            _ => 0.0,
+        };
+        vocabulary.storage.sort_by(|(_, a), (_, b)| load(a).total_cmp(&load(b)));
+        vocabulary.storage.truncate(STORAGE_MAX);
         vocabulary.jobs.truncate(JOBS_MAX);
         vocabulary.links.truncate(LINKS_MAX);
         let groups = groups.into_iter().take(GROUPS_MAX);
@@ -194,6 +220,7 @@ impl Vocabulary {
     pub fn entries(&self, kind: Kind) -> &[(String, Value)] {
         match kind {
             Kind::Compute => &self.compute,
+            Kind::Storage => &self.storage,
             Kind::Link => &self.links,
             Kind::Job => &self.jobs,
             Kind::Group => &self.groups,

@@ -15,6 +15,9 @@ pub const OPTIONS_MAX: usize = 6;
 /// The same kind of change at most so often among the options.
 const ALIKE_MAX: usize = 3;
 
+/// Storage nodes that are thought of for staging another one's blocks; the idlest come first.
+const STAGE_MAX: usize = 2;
+
 /// An action is worth a thought where the wait share is expected to change by this much: no trial could tell less from
 /// chance.
 const PROMISING: f32 = 0.02;
@@ -98,6 +101,17 @@ pub fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> 
         let carries = state.link(storage, compute).map_or(1.0, |link| link.rate_share);
         for percent in [25, 50, 75, ((carries * 100.0) as u8).clamp(10, 100)] {
             add(compute, Change::LinkShare { storage, percent });
+        }
+    }
+    for &(_, value) in vocabulary.entries(Kind::Link) {
+        let Value::Link { storage, compute } = value else { continue };
+        let only = state.storage_node(storage).is_some_and(|node| node.replicated < 1.0);
+        let others = vocabulary.entries(Kind::Storage).iter().filter_map(|&(_, value)| match value {
+            Value::Storage(node) if node != storage => Some(node),
+            _ => None,
+        });
+        for through in others.take(STAGE_MAX).filter(|_| only) {
+            add(compute, Change::Stage { storage, through });
         }
     }
     for &(_, value) in vocabulary.entries(Kind::Compute) {

@@ -254,8 +254,9 @@ fn read_action(
             Err(reason) => return Err((TTL.name, reason)),
         },
     };
-    // The fields were read by the lever's own row, so they fit it; a test builds every lever.
-    Action::new(lever.id, &values, ttl_s).ok_or((lever.fields[0].name, RefusalReason::WrongType))
+    // The fields were read by the lever's own row, so they fit it, unless two of them are the same node.
+    let last = lever.fields[lever.fields.len() - 1].name;
+    Action::new(lever.id, &values, ttl_s).ok_or((last, RefusalReason::Contradiction))
 }
 
 fn read_field(field: &Field, given: &Json, vocabulary: &Vocabulary) -> Result<Value, RefusalReason> {

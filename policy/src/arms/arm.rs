@@ -368,7 +368,7 @@ impl<O: Order> Arm<O> {
                     let bytes = u64::from(rows.rows()) * row_bytes;
                     let request = (bytes, candidate.class);
                     let due_ns = candidate.due_ns;
-                    let Some(source) = self.budget.replica(segment.part, rows.block, request, due_ns, view)
+                    let Some(source) = self.budget.source(segment.part, rows.block, request, due_ns, view)
                     else {
                         break;
                     };

@@ -17,11 +17,11 @@ pub(super) struct Dearness {
 }
 
 impl Dearness {
-    /// By the rate at which rows came lately, where any did, else as the topology states; over the faster of a part's
-    /// replicas.
+    /// By the rate at which rows came lately, where any did, else as the topology states; over the fastest way to
+    /// a part.
     pub fn renew(&mut self, view: &View) {
         let rate = |part| {
-            let links = view.links.replicas(part).iter().filter_map(|&node| view.links.link(node));
+            let links = view.links.sources(part).iter().filter_map(|&link| view.links.link(link));
             let rates = links
                 .map(|link| link.rate.last_bytes_per_s().unwrap_or(link.cost.bandwidth.0 as f64).max(1.0));
             rates.max_by(f64::total_cmp)

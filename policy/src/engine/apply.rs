@@ -1,12 +1,12 @@
 //! What an accepted step changes.
 
 use super::Engine;
-use crate::links::{InFlight, Purpose};
+use crate::links::{InFlight, LinkId, Purpose};
 use crate::step::{Admission, Command, Destination, Event, Fetch, Item, Refusal, Step, Transfer, Verdicts};
 use crate::validate;
 use crate::window::{EntryId, Phase};
 use rudder_graph::{BlockRows, Class};
-use rudder_topology::{BlockId, Generation, NodeId};
+use rudder_topology::{BlockId, Generation};
 
 /// Accepted fetches of one proposal, to be sent as transfers.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Departing {
 /// What goes to one node in one class, as transfers of at most `transfer_bytes_max`.
 #[derive(Debug)]
 struct Group {
-    node: NodeId,
+    link: LinkId,
     generation: Generation,
     class: Class,
     full: Vec<(Vec<Item>, u64)>,
@@ -27,11 +27,11 @@ struct Group {
 
 impl Departing {
     fn group(&mut self, fetch: &Fetch) -> &mut Group {
-        let Fetch { node, generation, class, .. } = *fetch;
-        let same = |g: &Group| g.node == node && g.generation == generation && g.class == class;
+        let (link, generation, class) = (fetch.link(), fetch.generation, fetch.class);
+        let same = |g: &Group| g.link == link && g.generation == generation && g.class == class;
         let at = self.groups.iter().position(same).unwrap_or_else(|| {
             let (full, items) = (vec![], vec![]);
-            self.groups.push(Group { node, generation, class, full, items, bytes: 0 });
+            self.groups.push(Group { link, generation, class, full, items, bytes: 0 });
             self.groups.len() - 1
         });
         &mut self.groups[at]
@@ -116,7 +116,7 @@ impl Engine {
         let mut refused = Refused { parts: vec![] };
         let mut admissions = validate::Admissions::new(fetch, &self.facts.view());
         let group = departing.group(fetch);
-        let bytes_max = self.facts.links.transfer_max(fetch.node);
+        let bytes_max = self.facts.links.transfer_max(fetch.link());
         let single = self.facts.cache.has_single_rows();
         let mut all_bytes = 0;
         for (at, &admission) in fetch.admissions.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Engine {
                 self.facts.cache.touch(near.iter().map(|next| next.rows.block.0));
                 self.facts.cache.touch(near.iter().filter_map(|next| next.evict).map(|victim| victim.0));
             }
-            let row_bytes = match admissions.judge(admission, fetch.node, &self.facts.view()) {
+            let row_bytes = match admissions.judge(admission, fetch.link(), &self.facts.view()) {
                 Ok(row_bytes) => row_bytes,
                 Err(refusal) => {
                     refused.parts.push((admission, refusal));
@@ -154,7 +154,7 @@ impl Engine {
             let item = Item { rows, to: Destination::Slot { chunk, offset } };
             group.push(item, bytes, bytes_max);
         }
-        self.facts.links.take_permit(fetch.node, all_bytes);
+        self.facts.links.take_permit(fetch.link(), all_bytes);
         verdicts.accepted += fetch.admissions.len() - refused.parts.len();
         refused.tell(verdicts, |admissions| Step::Fetch(Fetch { admissions, ..fetch.clone() }));
     }
@@ -189,8 +189,8 @@ impl Engine {
             let last = Some((group.items, group.bytes)).filter(|(items, _)| !items.is_empty());
             for (items, bytes) in group.full.into_iter().chain(last) {
                 let purpose = Purpose::Slots(items.iter().map(|item| item.rows).collect());
-                let (node, generation, class) = (group.node, group.generation, group.class);
-                let transfer = self.begin(node, generation, class, bytes, now_ns, purpose, items);
+                let (link, generation, class) = (group.link, group.generation, group.class);
+                let transfer = self.begin(link, generation, class, bytes, now_ns, purpose, items);
                 commands.push(Command::Fetch(transfer));
             }
         }
@@ -203,7 +203,7 @@ impl Engine {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn begin(
         &mut self,
-        node: NodeId,
+        link: LinkId,
         generation: Generation,
         class: Class,
         bytes: u64,
@@ -213,8 +213,9 @@ impl Engine {
     ) -> Transfer {
         let expires_ns = now_ns.saturating_add(self.facts.links.time_out.0);
         let id =
-            self.facts.links.begin(InFlight { node, generation, class, bytes, expires_ns, purpose }, now_ns);
+            self.facts.links.begin(InFlight { link, generation, class, bytes, expires_ns, purpose }, now_ns);
         self.statistics.transfers += 1;
-        Transfer { id, node, generation, class, items, bytes }
+        let LinkId { node, staged } = link;
+        Transfer { id, node, staged, generation, class, items, bytes }
     }
 }

@@ -3,10 +3,11 @@
 use super::Engine;
 use crate::geometry::Geometry;
 use crate::guard::{Guard, Prefetching, Served};
+use crate::links::LinkId;
 use crate::shadow::Shadow;
 use crate::view::Facts;
 use crate::window::{EntryId, Phase};
-use rudder_topology::{Bytes, NodeId, TableId};
+use rudder_topology::{Bytes, TableId};
 use rustc_hash::FxHashMap;
 
 /// See the module.
@@ -51,22 +52,21 @@ impl Benefit {
     /// side by side, at the rates at which rows come now.
     fn asked(&mut self, id: EntryId, facts: &Facts, now_ns: u64) {
         let Some(entry) = facts.window.entry(id) else { return };
-        let mut on_link: FxHashMap<NodeId, f64> = FxHashMap::default();
+        let mut on_link: FxHashMap<LinkId, f64> = FxHashMap::default();
         for segment in &entry.segments {
             let Some(shadow) = self.shadows.get_mut(segment.table.index()) else { continue };
             let blocks = &entry.blocks[segment.start as usize..segment.end as usize];
             let missed: u32 = blocks.iter().filter_map(|&rows| shadow.used(rows)).map(u64::count_ones).sum();
             let rows = f64::from(missed) / shadow.share().max(f64::MIN_POSITIVE);
             self.rows_missed += rows;
-            let replicas = facts.links.replicas(segment.part).iter();
-            let up = |node: &&NodeId| facts.links.link(**node).is_some_and(|link| link.up.is_some());
-            if let Some(&node) = replicas.copied().find(|node| up(&node)).as_ref() {
+            let up = |id: &&LinkId| facts.links.link(**id).is_some_and(|link| link.up.is_some());
+            if let Some(&id) = facts.links.sources(segment.part).iter().find(up) {
                 let row_bytes = f64::from(facts.book.row_bytes(segment.table).unwrap_or(0));
-                *on_link.entry(node).or_default() += rows * row_bytes;
+                *on_link.entry(id).or_default() += rows * row_bytes;
             }
         }
-        let time_ns = |(node, bytes): (NodeId, f64)| {
-            let link = facts.links.link(node)?;
+        let time_ns = |(id, bytes): (LinkId, f64)| {
+            let link = facts.links.link(id)?;
             (bytes > 0.0).then(|| {
                 link.bandwidth(now_ns).time_for(Bytes(bytes as u64)).0.saturating_add(link.cost.latency.0)
             })

@@ -94,7 +94,7 @@ impl Engine {
         if let Some((item, failure)) = bad
             && let Some(rows) = rows.get(item as usize)
         {
-            self.facts.links.mark_bad(rows.block, transfer.node);
+            self.facts.links.mark_bad(rows.block, transfer.link);
             self.fail_without_replica(rows.block, failure, reaction);
         }
     }
@@ -136,7 +136,7 @@ impl Engine {
     pub fn link_up(&mut self, node: NodeId, generation: Generation, now_ns: u64) -> Reaction {
         // First the fact, then the losses: what a loss sets free must not go to the former incarnation.
         let known = self.facts.links.set_up(node, Some(generation));
-        let mut reaction = self.lose(now_ns, |t| t.node == node);
+        let mut reaction = self.lose(now_ns, |t| t.link.node == node);
         if known {
             self.facts.links.forget_bad(node);
             reaction.events.push(Event::LinkChanged(node));
@@ -148,7 +148,7 @@ impl Engine {
     /// A storage node cannot be reached: what it had in flight is lost, its permits return.
     pub fn link_down(&mut self, node: NodeId, now_ns: u64) -> Reaction {
         let known = self.facts.links.set_up(node, None);
-        let mut reaction = self.lose(now_ns, |t| t.node == node);
+        let mut reaction = self.lose(now_ns, |t| t.link.node == node);
         if known {
             reaction.events.push(Event::LinkChanged(node));
         }
@@ -174,7 +174,8 @@ impl Engine {
 
     fn lose(&mut self, now_ns: u64, which: impl Fn(&InFlight) -> bool) -> Reaction {
         let lost = self.facts.links.transfers.iter().filter(|(_, transfer)| which(transfer));
-        let mut lost: Vec<_> = lost.map(|(&id, transfer)| (id, transfer.node, transfer.generation)).collect();
+        let mut lost: Vec<_> =
+            lost.map(|(&id, transfer)| (id, transfer.link.node, transfer.generation)).collect();
         lost.sort_unstable();
         let mut reaction = Reaction::default();
         for (id, node, generation) in lost {

@@ -3,12 +3,12 @@
 //! end.
 
 use super::Engine;
-use crate::links::Purpose;
+use crate::links::{LinkId, Purpose};
 use crate::step::{Command, Destination, Failure, Item, Reaction};
 use crate::window::{Entry, EntryId, Phase, RowPlace, Segment};
 use rudder_graph::location::{Location, PRIVATE_MAPPING};
 use rudder_graph::{BlockRows, Class};
-use rudder_topology::{Generation, NodeId};
+use rudder_topology::{Bytes, Generation};
 
 /// How far a minibatch is.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ enum Next {
     Wait,
     Done,
     Fail,
-    Fetch { node: NodeId, generation: Generation, end: u32 },
+    Fetch { link: LinkId, generation: Generation, end: u32 },
 }
 
 /// Blocks of a range of a minibatch that it did not find in the cache.
@@ -74,7 +74,7 @@ impl Engine {
             }
             self.skip_found(i);
             let progress = self.pieces[i];
-            match self.next_piece(&progress) {
+            match self.next_piece(&progress, now_ns) {
                 Next::Wait => {}
                 Next::Done => {
                     self.pieces.remove(i);
@@ -85,7 +85,7 @@ impl Engine {
                     self.fail_entry(progress.entry, Failure::Corrupt, &mut reaction);
                     commands.append(&mut reaction.commands);
                 }
-                Next::Fetch { node, generation, end } => {
+                Next::Fetch { link, generation, end } => {
                     let start = self.pieces[i].next;
                     self.pin_found(progress.entry, start, end);
                     let Some(entry) = self.facts.window.entry(progress.entry) else { continue };
@@ -96,9 +96,9 @@ impl Engine {
                     let rows: u64 = items.iter().map(|item| u64::from(item.rows.rows())).sum();
                     let bytes = rows * u64::from(row_bytes);
                     self.pieces[i].in_flight = true;
-                    self.facts.links.take_permit(node, bytes);
+                    self.facts.links.take_permit(link, bytes);
                     let purpose = Purpose::Piece { entry: progress.entry, start, end };
-                    let transfer = self.begin(node, generation, Class::Demand, bytes, now_ns, purpose, items);
+                    let transfer = self.begin(link, generation, Class::Demand, bytes, now_ns, purpose, items);
                     commands.push(Command::Fetch(transfer));
                 }
             }
@@ -115,7 +115,8 @@ impl Engine {
         self.pieces[progress].next = end;
     }
 
-    fn next_piece(&self, progress: &Progress) -> Next {
+    /// Over the way that would deliver first, of those that take it now.
+    fn next_piece(&self, progress: &Progress, now_ns: u64) -> Next {
         let Some(entry) = self.facts.window.entry(progress.entry) else { return Next::Done };
         let Some(segment) = segment_of(entry, progress.next) else { return Next::Done };
         let first = entry.blocks[progress.next as usize];
@@ -124,21 +125,25 @@ impl Engine {
             return Next::Fail;
         }
         let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
-        for &node in replicas {
-            let Some(generation) = self.facts.links.link(node).and_then(|link| link.up) else { continue };
-            if self.facts.links.is_bad(first.block, node) {
+        let links = &self.facts.links;
+        let mut soonest: Option<(u64, Next)> = None;
+        for &id in links.sources(segment.part) {
+            let Some((link, generation)) = links.link(id).and_then(|link| Some((link, link.up?))) else {
+                continue;
+            };
+            if links.is_bad(first.block, id) {
                 continue;
             }
-            let (end, bytes) = self.piece_end(entry, segment, progress.next, node, row_bytes);
-            let idle = self.facts.links.link(node).is_some_and(|link| link.in_flight_bytes == 0);
-            let link_has_room = idle || bytes <= self.facts.links.link_room(node, Class::Demand);
-            if link_has_room
-                && (self.facts.links.in_flight_bytes() == 0 || bytes <= self.facts.links.node_room())
-            {
-                return Next::Fetch { node, generation, end };
+            let (end, bytes) = self.piece_end(entry, segment, progress.next, id, row_bytes);
+            let link_has_room = link.in_flight_bytes == 0 || bytes <= links.link_room(id, Class::Demand);
+            let node_has_room = links.in_flight_bytes() == 0 || bytes <= links.node_room();
+            let finish = link.bandwidth(now_ns).time_for(Bytes(link.in_flight_bytes + bytes));
+            let finish_ns = finish.0.saturating_add(link.cost.latency.0);
+            if link_has_room && node_has_room && soonest.as_ref().is_none_or(|&(ns, _)| finish_ns < ns) {
+                soonest = Some((finish_ns, Next::Fetch { link: id, generation, end }));
             }
         }
-        Next::Wait
+        soonest.map_or(Next::Wait, |(_, fetch)| fetch)
     }
 
     /// Whether the minibatch has the block at this index in the cache, or could pin it there now.
@@ -152,7 +157,7 @@ impl Engine {
         entry: &Entry,
         segment: &Segment,
         start: u32,
-        node: NodeId,
+        link: LinkId,
         row_bytes: u64,
     ) -> (u32, u64) {
         let (mut end, mut bytes) = (start, 0);
@@ -160,8 +165,8 @@ impl Engine {
             let rows = entry.blocks[at as usize];
             if !self.is_found(entry, at) {
                 let more = u64::from(rows.rows()) * row_bytes;
-                let full = bytes + more > self.facts.links.transfer_max(node);
-                if end > start && (full || self.facts.links.is_bad(rows.block, node)) {
+                let full = bytes + more > self.facts.links.transfer_max(link);
+                if end > start && (full || self.facts.links.is_bad(rows.block, link)) {
                     break;
                 }
                 bytes += more;

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::advice::sample::{BLOCKS_MAX, ComputeSample, JobSample, LinkSample};
 use crate::advice::state::{BlockOf, DatasetIndex, Group, GroupSet};
+use crate::links::LinkId;
 use crate::window::Phase;
 use rudder_topology::{JobId, PartId, TableId};
 use std::collections::BTreeMap;
@@ -14,17 +15,19 @@ impl Engine {
     /// A sample of this engine, which is of that dataset. Its cost does not grow with blocks or slots.
     #[must_use]
     pub fn sample(&self, dataset: DatasetIndex) -> ComputeSample {
-        let (window, cache) = (&self.facts.window, &self.facts.cache);
+        let (window, cache, links) = (&self.facts.window, &self.facts.cache, &self.facts.links);
         let tables = (0..self.facts.book.tables()).map(|table| TableId(table as u16));
         let (mut slots, mut free) = (0, 0);
         for table in tables {
             slots += cache.slots(table);
             free += cache.free_slots(table);
         }
-        let links = self.facts.links.links().map(|(storage, link)| LinkSample {
-            storage,
+        let staged = |node| links.link(LinkId { node, staged: true });
+        let own = links.links().filter(|(id, _)| !id.staged);
+        let links = own.map(|(id, link)| LinkSample {
+            storage: id.node,
             up: link.up.is_some(),
-            arrived_bytes: link.arrived_bytes,
+            arrived_bytes: link.arrived_bytes + staged(id.node).map_or(0, |staged| staged.arrived_bytes),
             rate_bytes_s: link.rate.last_bytes_per_s().map_or(0, |rate| rate as u64),
             permits_used: link.in_flight_bytes as f32 / link.window.in_flight_max.max(1) as f32,
         });

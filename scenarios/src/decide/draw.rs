@@ -189,6 +189,7 @@ pub fn draw_kind(seed: u64, kind: Kind) -> Drawn {
         burst: Bytes(0),
         book: book(storage, rows, dim),
         limits: Limits::default(),
+        staging: crate::sim::STAGING,
         policy: PolicySpec::RUDDER,
         prior: None,
         load,

@@ -98,6 +98,7 @@ fn forged_step(world: &mut World) -> Step {
     let victim = BlockId(random.below(blocks) as u32);
     Step::Fetch(Fetch {
         node: NodeId(random.below(u64::from(world.options.nodes) + 1) as u16),
+        staged: random.one_in(4),
         generation: Generation(random.below(3)),
         class: if random.one_in(2) { Class::Demand } else { Class::Prefetch },
         origin: Origin::Directive,

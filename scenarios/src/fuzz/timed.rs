@@ -126,6 +126,7 @@ fn cluster(random: &mut Random, dataset: &Dataset, seed: u64, policy: PolicySpec
         burst: Bytes(random.below(2) * random.between(1, 5000)),
         book: dataset.book.clone(),
         limits,
+        staging: crate::sim::STAGING,
         policy,
         prior: Some((0..dataset.book.blocks()).map(|block| (block % 7) as f32).collect()),
         load: Load {

@@ -43,6 +43,12 @@ pub(super) enum Event {
         transfer: TransferId,
         generation: Generation,
     },
+    /// At a compute node: nothing comes.
+    Lost {
+        at: NodeId,
+        transfer: TransferId,
+        generation: Generation,
+    },
     /// The number tells ticks that were overtaken by an earlier one.
     Tick(NodeId, u64),
     LinkUp(NodeId, NodeId, Generation),
@@ -87,6 +93,7 @@ pub struct Simulation<'a> {
     /// By node; empty for the bound.
     computes: Vec<Option<Compute>>,
     storages: Vec<Option<Storage>>,
+    relays: staging::Relays,
     trainers: Vec<Trainer>,
     /// By job: the rank of its first trainer, and its all-reduce where it has one.
     rings: Vec<(u32, Option<Ring>)>,
@@ -139,7 +146,7 @@ impl<'a> Simulation<'a> {
         let mut storages: Vec<Option<Storage>> = spec.nodes.iter().map(|_| None).collect();
         let replicas = spec.compute_nodes().flat_map(|(_, compute)| compute.replicas.iter().flatten());
         for &(node, _) in replicas.filter(|_| with_data) {
-            storages[node.index()].get_or_insert_with(|| Storage::new(&spec.limits));
+            storages[node.index()].get_or_insert_with(|| Storage::new(&spec.limits, spec.staging));
         }
         let (mut trainers, mut rings) = (Vec::new(), Vec::new());
         for (job, load) in (0..).map(JobId).zip(spec.loads()) {
@@ -162,6 +169,7 @@ impl<'a> Simulation<'a> {
             pairs,
             computes,
             storages,
+            relays: staging::Relays::default(),
             unfinished: trainers.len(),
             trainers,
             rings,
@@ -272,6 +280,11 @@ impl<'a> Simulation<'a> {
                 }
                 self.go_on_with_ring(rank);
             }
+            Event::Request(node, life, sent) if sent.staged => {
+                if self.living(node, life).is_some() {
+                    self.stage_rows(node, sent);
+                }
+            }
             Event::Request(node, life, sent) => {
                 let (limits, now_ns) = (self.spec.limits, self.now_ns);
                 if let Some(storage) = self.living(node, life) {
@@ -292,6 +305,8 @@ impl<'a> Simulation<'a> {
                     self.serve(node);
                 }
             }
+            Event::Lost { at, transfer, generation } => self.lost(at, transfer, generation)?,
+            Event::Received { transfer, .. } if self.received_upstream(transfer) => {}
             Event::Received { at, transfer, generation } => {
                 let arrived = Outcome::Arrived { private: Vec::new() };
                 self.stage(at, |engine, now| engine.complete(transfer, generation, arrived, now))?;
@@ -352,14 +367,19 @@ impl<'a> Simulation<'a> {
                 let Some(storage) = &mut self.storages[transfer.node.index()] else { return Ok(()) };
                 storage.note_request(transfer.items.len());
                 let (to, class) = (node, transfer.class);
-                let sent = Sent { to, transfer: transfer.id, class, bytes: Bytes(transfer.bytes) };
+                let (bytes, staged) = (Bytes(transfer.bytes), transfer.staged);
+                let sent = Sent { to, transfer: transfer.id, class, bytes, staged };
                 let at_ns = self.now_ns + costs.request.0 + self.spec.latency.0;
                 self.agenda.add(at_ns, Event::Request(transfer.node, storage.life, sent));
+                if staged {
+                    self.note_staged(&transfer, sent);
+                }
             }
             Command::Cancel { transfer, node: storage } => {
                 if let Some(storage) = &mut self.storages[storage.index()] {
                     storage.cancel(node, transfer);
                 }
+                self.cancel_staged(storage, node, transfer);
             }
             Command::Ready { trainer, minibatch, .. } => {
                 self.agenda.add(self.now_ns + costs.message.0, Event::Ready(trainer.rank, minibatch.0));
@@ -479,5 +499,6 @@ impl<'a> Simulation<'a> {
 }
 
 mod fabric;
+mod staging;
 mod steering;
 mod trainers;

@@ -11,6 +11,9 @@ use rudder_topology::{
 };
 use std::sync::Arc;
 
+/// Memory for copies of other nodes' blocks, where nothing else is said.
+pub const STAGING: Bytes = Bytes(256 << 20);
+
 /// One cluster under one load. Nodes are named by [`NodeId`]: their position in `nodes`.
 #[derive(Clone, Debug)]
 pub struct SimSpec {
@@ -24,6 +27,8 @@ pub struct SimSpec {
     /// Of the dataset that trainers read.
     pub book: PartitionBook,
     pub limits: Limits,
+    /// Of a storage node's memory, what holds copies of other nodes' blocks.
+    pub staging: Bytes,
     pub policy: PolicySpec,
     /// Expected uses of each block, for policies that decide by it.
     pub prior: Option<Arc<[f32]>>,
@@ -191,6 +196,7 @@ impl SimSpec {
             burst: Bytes(0),
             book,
             limits: cluster.limits,
+            staging: STAGING,
             policy,
             prior: None,
             load,

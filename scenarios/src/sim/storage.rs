@@ -6,6 +6,7 @@ use rudder_client::frames::HEADER_BYTES;
 use rudder_graph::Class;
 use rudder_policy::pacing::{NotBefore, TokenBucket};
 use rudder_policy::queue::{ClassQueue, QUANTUM, Queued};
+use rudder_policy::staging::Staging;
 use rudder_topology::{Bytes, Generation, Limits, Nanos, NodeId, TransferId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,6 +23,8 @@ pub(super) struct Sent {
     pub transfer: TransferId,
     pub class: Class,
     pub bytes: Bytes,
+    /// Copies of what others own.
+    pub staged: bool,
 }
 
 #[derive(Debug)]
@@ -39,7 +42,9 @@ pub(super) struct Storage {
     pub generation: Option<Generation>,
     /// Raised whenever it goes, so that events of a former life find nothing.
     pub life: u32,
-    queue: ClassQueue<NodeId, ()>,
+    queue: ClassQueue<NodeId, bool>,
+    /// Copies of what others own; a request is named by who asks and its number there.
+    pub staging: Staging<(NodeId, TransferId)>,
     connections: BTreeMap<NodeId, Connection>,
     pub serving: Option<Sent>,
     pub bytes_demand: u64,
@@ -56,11 +61,12 @@ pub(super) enum Next {
 }
 
 impl Storage {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, staging: Bytes) -> Self {
         Storage {
             generation: Some(Generation(1)),
             life: 0,
             queue: ClassQueue::new(limits.transfer_bytes_max.min(QUANTUM)),
+            staging: Staging::new(staging.0),
             connections: BTreeMap::new(),
             serving: None,
             bytes_demand: 0,
@@ -70,14 +76,14 @@ impl Storage {
     }
 
     pub(super) fn request(&mut self, sent: Sent, limits: &Limits, now_ns: u64) {
-        let Sent { to, transfer, class, bytes } = sent;
+        let Sent { to, transfer, class, bytes, .. } = sent;
         let bucket = || limits.link_rate_max.map(|rate| TokenBucket::new(rate, BURST, Nanos(now_ns)));
         self.connections.entry(to).or_insert_with(|| Connection {
             bucket: bucket(),
             ahead: 0,
             sending: VecDeque::new(),
         });
-        self.queue.push(Queued { link: to, transfer, class, bytes, work: () });
+        self.queue.push(Queued { link: to, transfer, class, bytes, work: sent.staged });
     }
 
     pub(super) fn cancel(&mut self, to: NodeId, transfer: TransferId) {
@@ -105,7 +111,7 @@ impl Storage {
                 }
             })
         });
-        let Some(Queued { link: to, transfer, class, bytes, .. }) = next else {
+        let Some(Queued { link: to, transfer, class, bytes, work: staged }) = next else {
             return wake.filter(|&at| at < u64::MAX / 2).map_or(Next::Nothing, Next::NotBefore);
         };
         if let Some(connection) = self.connections.get_mut(&to) {
@@ -115,7 +121,7 @@ impl Storage {
                 debug_assert!(taken.is_ok(), "it was ready a moment ago");
             }
         }
-        let sent = Sent { to, transfer, class, bytes };
+        let sent = Sent { to, transfer, class, bytes, staged };
         self.serving = Some(sent);
         Next::Serve(sent)
     }
@@ -145,6 +151,7 @@ impl Storage {
         self.generation = None;
         self.life += 1;
         self.queue = ClassQueue::new(limits.transfer_bytes_max.min(QUANTUM));
+        self.staging.clear();
         self.connections.clear();
         self.serving = None;
     }

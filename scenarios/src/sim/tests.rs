@@ -54,6 +54,7 @@ fn spec(policy: PolicySpec, compute: u16) -> SimSpec {
         burst: Bytes(0),
         book: book(),
         limits: Limits::default(),
+        staging: crate::sim::STAGING,
         policy,
         prior: None,
         load: Load {

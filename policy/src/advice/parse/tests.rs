@@ -79,6 +79,10 @@ fn every_lever_can_be_written() {
             Change::LinkShare { storage: NodeId(3), percent: 50 },
         ),
         (
+            r#"{"lever":"stage","link":"S1-C0","through":"S0","ttl_s":60}"#,
+            Change::Stage { storage: NodeId(3), through: NodeId(2) },
+        ),
+        (
             r#"{"lever":"posture","compute":"C0","posture":"demand_first","ttl_s":60}"#,
             Change::Posture(Posture::DemandFirst),
         ),
@@ -113,9 +117,14 @@ fn every_lever_can_be_written() {
         );
     }
     assert_eq!(cases.len(), LEVERS.len(), "a lever without a case");
-    for id in
-        [LeverId::LinkShare, LeverId::Posture, LeverId::JobHorizon, LeverId::WarmGroup, LeverId::WarmBlock]
-    {
+    for id in [
+        LeverId::LinkShare,
+        LeverId::Stage,
+        LeverId::Posture,
+        LeverId::JobHorizon,
+        LeverId::WarmGroup,
+        LeverId::WarmBlock,
+    ] {
         assert_eq!(crate::advice::lever::lever(id).id, id);
     }
 }
@@ -322,6 +331,10 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
         match taken.change {
             Change::LinkShare { storage, percent } => {
                 prop_assert!((10..=100).contains(&percent) && [NodeId(2), NodeId(3)].contains(&storage));
+            }
+            Change::Stage { storage, through } => {
+                prop_assert!(storage != through);
+                prop_assert!([storage, through].iter().all(|node| [NodeId(2), NodeId(3)].contains(node)));
             }
             Change::JobHorizon { minibatches, .. } => prop_assert!((1..=64).contains(&minibatches)),
             Change::Posture(_) | Change::WarmGroup(_) | Change::WarmBlock(_) => {}

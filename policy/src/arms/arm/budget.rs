@@ -1,21 +1,23 @@
 //! What one plan may still spend: permits and slots, less what its earlier steps take.
 
+use crate::links::LinkId;
 use crate::view::View;
 use rudder_graph::Class;
-use rudder_topology::{BlockId, Bytes, BytesPerSecond, Generation, Nanos, NodeId, PartId, TableId};
+use rudder_topology::{BlockId, Bytes, BytesPerSecond, Generation, Nanos, PartId, TableId};
 
 #[derive(Default)]
 pub(super) struct Budget {
     links: Vec<LinkBudget>,
-    /// Per part its replicas as indices into `links`, cheapest first.
-    replicas: Vec<Vec<usize>>,
+    /// Per part the ways to it as indices into `links`, cheapest first, and of which version of them.
+    sources: Vec<Vec<usize>>,
+    sources_version: u64,
     node_room: u64,
     node_idle: bool,
     tables: Vec<TableBudget>,
 }
 
 struct LinkBudget {
-    node: NodeId,
+    id: LinkId,
     room: u64,
     /// Of `room`, what is left for prefetching.
     prefetch_room: u64,
@@ -40,7 +42,7 @@ struct TableBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub link: usize,
-    pub node: NodeId,
+    pub id: LinkId,
     pub generation: Generation,
 }
 
@@ -65,14 +67,14 @@ impl Budget {
     pub fn renew(&mut self, view: &View, now_ns: u64) {
         self.links.clear();
         let node_idle = view.links.in_flight_bytes() == 0;
-        self.links.extend(view.links.links().map(|(node, link)| {
+        self.links.extend(view.links.links().map(|(id, link)| {
             let idle = link.in_flight_bytes == 0;
-            let room = |class| view.links.link_room(node, class);
+            let room = |class| view.links.link_room(id, class);
             // Small change is saved up: a small transfer would leave small room when it ends, and so on for ever.
             let least = link.window.transfer_max / 2;
             let worth = |room: u64| if idle || room >= least { room } else { 0 };
             LinkBudget {
-                node,
+                id,
                 room: worth(room(Class::Demand)),
                 prefetch_room: worth(room(Class::Prefetch)),
                 prefetches: view.links.idle_takes(Class::Prefetch),
@@ -85,12 +87,13 @@ impl Budget {
                 latency: link.cost.latency,
             }
         }));
-        // Which nodes store a part never changes.
-        if self.replicas.is_empty() {
-            let at = |node: &NodeId| self.links.iter().position(|link| link.node == *node);
+        // Which nodes store a part never changes; which ones stage it does.
+        if self.sources.is_empty() || self.sources_version != view.links.sources_version() {
+            let at = |id: &LinkId| self.links.iter().position(|link| link.id == *id);
             let parts = (0..view.book.parts()).map(|part| PartId(part as u16));
-            self.replicas =
-                parts.map(|part| view.links.replicas(part).iter().filter_map(at).collect()).collect();
+            self.sources =
+                parts.map(|part| view.links.sources(part).iter().filter_map(at).collect()).collect();
+            self.sources_version = view.links.sources_version();
         }
         let least = self.links.iter().map(|link| link.transfer_max / 2).min().unwrap_or(0);
         let room = view.links.node_room();
@@ -162,10 +165,10 @@ impl Budget {
         self.links.iter().filter(|link| link.up.is_some()).map(|link| link.bandwidth.0 as f64).sum()
     }
 
-    /// The replica that would deliver first, among those that are up and have a good copy. Where that one has no
+    /// The way to a part that would deliver first, among those that are up and have a good copy. Where that one has no
     /// permits left, another that would deliver by `due_ns` from now; else it is worth waiting for.
     #[inline]
-    pub fn replica(
+    pub fn source(
         &self,
         part: PartId,
         block: BlockId,
@@ -176,22 +179,22 @@ impl Budget {
         if bytes > self.node_room && !self.node_idle {
             return None;
         }
-        let is_good = |&link: &usize| !view.links.is_bad(block, self.links[link].node);
-        let replicas = self.replicas.get(part.index())?.iter().copied().filter(is_good);
-        let link = self.soonest(replicas, (bytes, class), due_ns)?;
-        let LinkBudget { node, up, .. } = self.links[link];
-        Some(Source { link, node, generation: up? })
+        let is_good = |&link: &usize| !view.links.is_bad(block, self.links[link].id);
+        let sources = self.sources.get(part.index())?.iter().copied().filter(is_good);
+        let link = self.soonest(sources, (bytes, class), due_ns)?;
+        let LinkBudget { id, up, .. } = self.links[link];
+        Some(Source { link, id, generation: up? })
     }
 
     #[inline]
     fn soonest(
         &self,
-        replicas: impl Iterator<Item = usize>,
+        sources: impl Iterator<Item = usize>,
         (bytes, class): (u64, Class),
         due_ns: u64,
     ) -> Option<usize> {
         let takes = |link: usize| self.links[link].takes(bytes, class);
-        let mut up = replicas.filter(|&link| self.links[link].up.is_some());
+        let mut up = sources.filter(|&link| self.links[link].up.is_some());
         let (first, second) = (up.next()?, up.next());
         if second.is_none() {
             return takes(first).then_some(first);
@@ -222,11 +225,12 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rudder_topology::NodeId;
 
     /// Of a rate in bytes per millisecond, with room for so many bytes.
     fn link(rate: u64, room: u64, queue: u64) -> LinkBudget {
         LinkBudget {
-            node: NodeId(0),
+            id: LinkId::from(NodeId(0)),
             room,
             prefetch_room: room,
             idle: queue == 0,

@@ -1,6 +1,7 @@
 //! The fetches of one minibatch as they grow: one a link.
 
 use super::budget::Source;
+use crate::links::LinkId;
 use crate::step::{Admission, Fetch, Origin, Step};
 use rudder_graph::Class;
 
@@ -17,9 +18,9 @@ impl Fetches {
 
     #[inline]
     pub fn add(&mut self, source: Source, admission: Admission) {
-        let Source { link, node, generation } = source;
+        let Source { link, id: LinkId { node, staged }, generation } = source;
         let (class, origin) = (self.class, self.origin);
-        let new = || Fetch { node, generation, class, origin, admissions: vec![] };
+        let new = || Fetch { node, staged, generation, class, origin, admissions: vec![] };
         self.by_link[link].get_or_insert_with(new).admissions.push(admission);
     }
 

@@ -78,7 +78,7 @@ impl<O: Order> Arm<O> {
             }
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
             let Some(source) =
-                self.budget.replica(place.part, block, (bytes, Class::Prefetch), u64::MAX, view)
+                self.budget.source(place.part, block, (bytes, Class::Prefetch), u64::MAX, view)
             else {
                 break;
             };

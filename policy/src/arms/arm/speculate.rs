@@ -43,7 +43,7 @@ impl<O: Order> Arm<O> {
             let rows = BlockRows { block, mask };
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
             let Some(source) =
-                self.budget.replica(place.part, block, (bytes, Class::Prefetch), u64::MAX, view)
+                self.budget.source(place.part, block, (bytes, Class::Prefetch), u64::MAX, view)
             else {
                 break;
             };
@@ -75,7 +75,7 @@ impl<O: Order> Arm<O> {
                 }
                 let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
                 let request = (bytes, Class::Prefetch);
-                let Some(source) = self.budget.replica(place.part, block, request, u64::MAX, view) else {
+                let Some(source) = self.budget.source(place.part, block, request, u64::MAX, view) else {
                     break;
                 };
                 if !self.marks.has_slot(block, view) && !self.budget.take_slot(table) {

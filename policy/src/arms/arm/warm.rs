@@ -58,7 +58,7 @@ impl<O: Order> Arm<O> {
             };
             let rows = BlockRows { block, mask: place.full_mask() };
             let bytes = u64::from(rows.rows()) * u64::from(place.row_bytes);
-            let source = self.budget.replica(place.part, block, (bytes, Class::Prefetch), u64::MAX, view);
+            let source = self.budget.source(place.part, block, (bytes, Class::Prefetch), u64::MAX, view);
             // No permit or no slot now: the same block is tried with the next plan.
             let Some(source) = source.filter(|_| self.budget.take_slot(place.table)) else { break };
             self.budget.take_bytes(source.link, bytes);

@@ -5,14 +5,15 @@
 
 use crate::fuzz::invariant::{Invariant, Note};
 use crate::fuzz::world::World;
+use rudder_policy::links::LinkId;
 use rudder_policy::step::Transfer;
-use rudder_topology::{NodeId, TransferId};
+use rudder_topology::TransferId;
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Default)]
 pub struct Permits {
-    open: BTreeMap<TransferId, (NodeId, u64)>,
+    open: BTreeMap<TransferId, (LinkId, u64)>,
 }
 
 fn payload(world: &World, transfer: &Transfer) -> u64 {
@@ -43,15 +44,16 @@ impl Permits {
                 transfer.items.len()
             ));
         }
-        self.open.insert(transfer.id, (transfer.node, bytes));
+        self.open.insert(transfer.id, (transfer.link(), bytes));
         let limits = world.options.limits;
         let on_link: Vec<u64> =
-            self.open.values().filter(|(node, _)| *node == transfer.node).map(|&(_, bytes)| bytes).collect();
+            self.open.values().filter(|(id, _)| *id == transfer.link()).map(|&(_, bytes)| bytes).collect();
         let all: Vec<u64> = self.open.values().map(|&(_, bytes)| bytes).collect();
         if !within(&on_link, limits.link_in_flight_bytes.0) {
             return Err(format!(
                 "{on_link:?} bytes on {} at once, over {}",
-                transfer.node, limits.link_in_flight_bytes
+                transfer.link(),
+                limits.link_in_flight_bytes
             ));
         }
         if !within(&all, limits.node_in_flight_bytes.0) {
@@ -72,11 +74,11 @@ impl Invariant for Permits {
             }
         }
         let links = world.engine.view().links;
-        for (node, link) in links.links() {
-            let open: u64 = self.open.values().filter(|(to, _)| *to == node).map(|(_, bytes)| bytes).sum();
+        for (id, link) in links.links() {
+            let open: u64 = self.open.values().filter(|(to, _)| *to == id).map(|(_, bytes)| bytes).sum();
             if open != link.in_flight_bytes {
                 return Err(format!(
-                    "{open} bytes are under way from {node}, permits say {}",
+                    "{open} bytes are under way from {id}, permits say {}",
                     link.in_flight_bytes
                 ));
             }

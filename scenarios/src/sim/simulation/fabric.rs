@@ -111,6 +111,7 @@ impl Simulation<'_> {
             self.network.cancel(flow, self.now_ns);
             self.cargo.remove(&flow);
         }
+        self.staging_down(node);
         let noticed_ns = self.now_ns + self.spec.limits.heartbeat_timeout.0;
         for compute in self.connected(node) {
             self.agenda.add(noticed_ns, Event::LinkDown(compute, node, life));
