@@ -22,8 +22,7 @@ use crate::view::{Facts, Policy, View};
 use crate::window::Window;
 use rudder_graph::PartitionBook;
 use rudder_graph::demand::DemandMapper;
-use rudder_topology::{Bytes, JobId, Limits, LinkCost, NodeId, PolicySpec, TableId};
-use std::collections::BTreeMap;
+use rudder_topology::{Bytes, Limits, LinkCost, NodeId, PolicySpec, TableId};
 use std::sync::Arc;
 
 mod announce;
@@ -34,6 +33,7 @@ mod foresee;
 mod pieces;
 mod resize;
 mod sample;
+mod times;
 
 pub use announce::local_mapping;
 pub use foresee::{ForeseeRefusal, ReplayAlarm};
@@ -74,8 +74,7 @@ pub struct Engine {
     former_parameters: Option<Parameters>,
     policy: Box<dyn Policy>,
     statistics: Statistics,
-    /// Nanoseconds that each job's trainers waited.
-    job_waits_ns: BTreeMap<JobId, u64>,
+    times: times::Times,
     /// For policies that the guard watches.
     benefit: Option<benefit::Benefit>,
     credits: u32,
@@ -123,7 +122,7 @@ impl Engine {
             mapper: DemandMapper::default(),
             former_parameters: None,
             statistics: Statistics::default(),
-            job_waits_ns: BTreeMap::new(),
+            times: times::Times::default(),
             benefit,
             credits: config.credits,
             cache_bytes: config.cache_bytes,
@@ -172,7 +171,7 @@ impl Engine {
             if let Some(wanted_ns) = entry.and_then(|entry| entry.wanted_ns) {
                 let waited = now_ns.saturating_sub(wanted_ns);
                 self.statistics.wait_ns += waited;
-                *self.job_waits_ns.entry(trainer.job).or_default() += waited;
+                self.times.served(*trainer, waited, now_ns);
                 self.note_served(id, waited);
             }
         }

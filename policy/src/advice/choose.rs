@@ -8,7 +8,7 @@ use super::state::ClusterState;
 use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 
-/// An expected change of the wait share smaller than this is not worth an action: a trial could not tell it from chance.
+/// An expected change of the stall share smaller than this is not worth an action: a trial could not tell it from chance.
 const WORTH: f32 = 0.02;
 
 /// Who chooses.

@@ -90,7 +90,11 @@ impl Coalescer {
 #[must_use]
 pub fn node_of(signal: Signal) -> Option<NodeId> {
     match signal {
-        Signal::Wait(node) | Signal::GpuIdle(node) | Signal::Miss(node) | Signal::Drift(node) => Some(node),
+        Signal::Wait(node)
+        | Signal::Stretched(node)
+        | Signal::GpuIdle(node)
+        | Signal::Miss(node)
+        | Signal::Drift(node) => Some(node),
         Signal::Link { compute, .. } | Signal::Slowed { compute, .. } => Some(compute),
         Signal::Imbalance => None,
     }
@@ -136,7 +140,7 @@ mod tests {
         let node = |(node, &job): (usize, &u32)| {
             let mut compute = one.clone();
             compute.node = NodeId(node as u16);
-            compute.jobs = vec![JobState { job: JobId(job), wait_share: 0.5, ahead: 1 }];
+            compute.jobs = vec![JobState { job: JobId(job), wait_share: 0.5, stretched: 0.0, ahead: 1 }];
             compute
         };
         state.compute = jobs.iter().enumerate().map(node).collect();

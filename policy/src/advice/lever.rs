@@ -171,7 +171,7 @@ impl Vocabulary {
     pub fn about(state: &ClusterState, labels: &Labels, focus: &[NodeId]) -> Self {
         let mut worst: Vec<_> =
             state.compute.iter().filter(|c| labels.of_compute(c.node).is_some()).collect();
-        worst.sort_by(|a, b| b.wait_share.total_cmp(&a.wait_share).then(a.node.cmp(&b.node)));
+        worst.sort_by(|a, b| b.stall_share.total_cmp(&a.stall_share).then(a.node.cmp(&b.node)));
         // Stable, so that the others keep their order.
         worst.sort_by_key(|c| focus.iter().position(|node| *node == c.node).unwrap_or(focus.len()));
         worst.truncate(COMPUTE_MAX);

@@ -1,9 +1,9 @@
 //! From nodes' samples to the state of the cluster.
 
 use super::cost::Totals;
-use super::sample::{ComputeSample, LinkSample};
+use super::sample::{ComputeSample, JobSample, LinkSample};
 use super::state::{ClusterState, ComputeState, Group, JobState, LinkState, StorageState};
-use rudder_topology::{BytesPerSecond, Cluster, NodeId};
+use rudder_topology::{BytesPerSecond, Cluster, JobId, NodeId};
 use std::collections::BTreeMap;
 
 /// A link with so much of its permits out is full: what it carries then is what it can.
@@ -14,6 +14,10 @@ const USUAL_WEIGHT: f32 = 0.05;
 const FADES: f32 = 0.999;
 /// Weight of a new rate of a full link.
 const RATE_WEIGHT: f32 = 0.5;
+/// Weight of a period's mean time of a step in the smoothed one: what varies from step to step is no least.
+const STEPS_WEIGHT: f32 = 0.2;
+/// Means before the least is known: at first steps are long, since the cache is cold.
+const STEPS_VALUES: u32 = 5;
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
@@ -25,6 +29,16 @@ struct Known {
     /// The fastest that rows came from each storage node; it fades.
     fastest: BTreeMap<NodeId, f32>,
     usual: BTreeMap<Group, f32>,
+    steps: BTreeMap<JobId, Steps>,
+}
+
+/// What steps of a job's trainers take beside waiting, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steps {
+    values: u32,
+    smooth_ns: f32,
+    /// The least that the smoothed time was; it fades.
+    least_ns: f32,
 }
 
 /// Keeps the last sample of each compute node, and what two in a row say.
@@ -74,24 +88,21 @@ impl Observed {
         let known = self.nodes.remove(&node);
         let passed_ns = known.as_ref().map_or(0, |known| at_ns.saturating_sub(known.at_ns));
         let grew = known.as_ref().is_some_and(|known| grew(&known.sample, &sample));
-        let (mut state, mut links, mut fastest, mut usual) = known.as_ref().map_or_else(
-            || (unknown(node), vec![], BTreeMap::new(), BTreeMap::new()),
-            |known| (known.state.clone(), known.links.clone(), known.fastest.clone(), known.usual.clone()),
-        );
+        let mut next = known.as_ref().map_or_else(|| Known::new(node), |known| known.clone());
         if let Some(before) = known.as_ref().filter(|_| grew && passed_ns > 0) {
             self.totals.add(&before.sample, &sample);
-            state = compute(node, &before.sample, &sample, passed_ns);
-            state.drift = drift(&mut usual, &sample);
+            next.state = compute(node, &before.sample, &sample, passed_ns, &mut next.steps);
+            next.state.drift = drift(&mut next.usual, &sample);
             let rate = |link: &LinkSample| self.rates.get(&(link.storage, node)).copied();
             let measured = sample.links.iter().filter_map(|link| {
-                let former = links.iter().find(|former| former.storage == link.storage);
-                let slowed = slowed(fastest.entry(link.storage).or_default(), link);
+                let former = before.links.iter().find(|former| former.storage == link.storage);
+                let slowed = slowed(next.fastest.entry(link.storage).or_default(), link);
                 let state = link_state(node, link, &before.sample, former, rate(link)?, passed_ns);
                 Some(LinkState { slowed, ..state })
             });
-            links = measured.collect();
+            next.links = measured.collect();
         }
-        self.nodes.insert(node, Known { at_ns, sample, state, links, fastest, usual });
+        self.nodes.insert(node, Known { at_ns, sample, ..next });
     }
 
     /// Takes in a sample unless it was taken already.
@@ -144,16 +155,56 @@ impl Observed {
     }
 }
 
+impl Known {
+    /// Nothing is known yet.
+    fn new(node: NodeId) -> Self {
+        Known {
+            at_ns: 0,
+            sample: ComputeSample::default(),
+            state: unknown(node),
+            links: vec![],
+            fastest: BTreeMap::new(),
+            usual: BTreeMap::new(),
+            steps: BTreeMap::new(),
+        }
+    }
+}
+
+impl Steps {
+    /// Takes in how long so many minibatches were used; says which part of it is beyond the least, now and smoothed.
+    /// Without any, nothing new is known.
+    fn observe(&mut self, used_ns: u64, minibatches: u64) -> (f32, f32) {
+        if minibatches == 0 || used_ns == 0 {
+            return (self.beyond(self.smooth_ns), self.beyond(self.smooth_ns));
+        }
+        let mean_ns = (used_ns as f64 / minibatches as f64) as f32;
+        self.values = self.values.saturating_add(1);
+        let weight = STEPS_WEIGHT.max(1.0 / self.values as f32);
+        self.smooth_ns += weight * (mean_ns - self.smooth_ns);
+        let is_known = self.values > STEPS_VALUES;
+        self.least_ns = if is_known { self.smooth_ns.min(self.least_ns / FADES) } else { self.smooth_ns };
+        (self.beyond(mean_ns), self.beyond(self.smooth_ns))
+    }
+
+    fn beyond(&self, ns: f32) -> f32 {
+        if ns > 0.0 { (1.0 - self.least_ns / ns).max(0.0) } else { 0.0 }
+    }
+}
+
 fn unknown(node: NodeId) -> ComputeState {
     ComputeState {
         node,
         gpu_use: None,
         wait_share: 0.0,
+        stretched: 0.0,
+        stall_share: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 0.0,
         cache_free: 1.0,
         minibatch_share: 0.0,
+        window_share: 0.0,
+        moved_share: 0.0,
         ready: 0,
         waiting: vec![],
         next: vec![],
@@ -173,40 +224,67 @@ fn share(part: u64, all: u64, of_none: f32) -> f32 {
     if all == 0 { of_none } else { (part as f64 / all as f64).min(1.0) as f32 }
 }
 
-fn compute(node: NodeId, before: &ComputeSample, now: &ComputeSample, passed_ns: u64) -> ComputeState {
+fn compute(
+    node: NodeId,
+    before: &ComputeSample,
+    now: &ComputeSample,
+    passed_ns: u64,
+    steps: &mut BTreeMap<JobId, Steps>,
+) -> ComputeState {
     let wanted = now.rows_wanted - before.rows_wanted;
     let resident = now.rows_resident.saturating_sub(before.rows_resident);
+    let read = now.bytes_wanted.saturating_sub(before.bytes_wanted);
     let demand = now.bytes_demand - before.bytes_demand;
     let prefetch = now.bytes_prefetch.saturating_sub(before.bytes_prefetch);
-    let job = |job: &super::sample::JobSample| {
-        let former = before.jobs.iter().find(|former| former.job == job.job).map_or(0, |f| f.wait_ns);
-        let time = passed_ns.saturating_mul(u64::from(job.trainers));
-        JobState {
-            job: job.job,
-            wait_share: share(job.wait_ns.saturating_sub(former), time, 0.0),
-            ahead: job.ahead,
-        }
+    steps.retain(|job, _| now.jobs.iter().any(|known| known.job == *job));
+    let jobs: Vec<_> = now.jobs.iter().map(|job| job_state(job, before, passed_ns, steps)).collect();
+    let trainers = now.jobs.iter().map(|job| u64::from(job.trainers)).sum::<u64>().max(1) as f32;
+    let mean = |of: fn(&(JobState, f32)) -> f32| {
+        let weighted = jobs.iter().zip(&now.jobs).map(|(state, job)| of(state) * job.trainers as f32);
+        weighted.sum::<f32>() / trainers
     };
-    let jobs: Vec<_> = now.jobs.iter().map(job).collect();
-    let trainers: u32 = now.jobs.iter().map(|job| job.trainers).sum();
-    let weighted = jobs.iter().zip(&now.jobs).map(|(state, of)| state.wait_share * of.trainers as f32);
     // It came from another process.
     let gpu_use = now.gpu_use.filter(|used| used.is_finite()).map(|used| used.clamp(0.0, 1.0));
     ComputeState {
         node,
         gpu_use,
-        wait_share: weighted.sum::<f32>() / trainers.max(1) as f32,
+        wait_share: mean(|(job, _)| job.wait_share),
+        stretched: mean(|(job, _)| job.stretched),
+        stall_share: mean(|&(_, stall_share)| stall_share),
         hit_rate: share(resident, wanted, 1.0),
         drift: 0.0,
-        prefetch_share: share(prefetch, prefetch + demand, 0.0),
+        prefetch_share: share(prefetch, prefetch.saturating_add(demand), 0.0),
         cache_free: now.cache_free,
         minibatch_share: now.minibatch_share,
+        window_share: now.window_share,
+        moved_share: if read == 0 {
+            0.0
+        } else {
+            (prefetch.saturating_add(demand) as f64 / read as f64) as f32
+        },
         ready: now.ready,
         waiting: vec![],
         next: now.next.clone(),
         wants: now.wants.clone(),
-        jobs,
+        jobs: jobs.iter().map(|&(job, _)| job).collect(),
     }
+}
+
+/// And which part of the time its trainers lost.
+fn job_state(
+    job: &JobSample,
+    before: &ComputeSample,
+    passed_ns: u64,
+    steps: &mut BTreeMap<JobId, Steps>,
+) -> (JobState, f32) {
+    let former = before.jobs.iter().find(|former| former.job == job.job);
+    let more = |of: fn(&JobSample) -> u64| of(job).saturating_sub(former.map_or(0, of));
+    let time = passed_ns.saturating_mul(u64::from(job.trainers));
+    let steps = steps.entry(job.job).or_default();
+    let wait_share = share(more(|job| job.wait_ns), time, 0.0);
+    let (now, stretched) = steps.observe(more(|job| job.used_ns), more(|job| job.used_minibatches));
+    let state = JobState { job: job.job, wait_share, stretched, ahead: job.ahead };
+    (state, wait_share + (1.0 - wait_share) * now)
 }
 
 fn link_state(
@@ -308,7 +386,14 @@ mod tests {
     /// The n-th sample of a node that waits a quarter of the time and finds half of its rows.
     fn sample(n: u64, bytes: u64, permits_used: f32) -> ComputeSample {
         ComputeSample {
-            jobs: vec![JobSample { job: JobId(1), trainers: 2, wait_ns: n * SECOND, ahead: 3 }],
+            jobs: vec![JobSample {
+                job: JobId(1),
+                trainers: 2,
+                wait_ns: n * SECOND,
+                used_ns: n * 3 * SECOND,
+                used_minibatches: n * 10,
+                ahead: 3,
+            }],
             links: vec![LinkSample {
                 storage: NodeId(1),
                 up: true,
@@ -318,11 +403,13 @@ mod tests {
             }],
             rows_wanted: n * 100,
             rows_resident: n * 50,
+            bytes_wanted: n * 80,
             bytes_demand: n * 10,
             bytes_prefetch: n * 30,
             minibatches_released: n,
             cache_free: 0.1,
             minibatch_share: 0.1,
+            window_share: 0.4,
             gpu_use: None,
             ready: 1,
             wants: vec![(hot(DatasetIndex(0), PartId((n % 40 / 20) as u16)), 10)],
@@ -343,7 +430,8 @@ mod tests {
         let state = after(2, FULL_BYTES / 2, 0.2);
         let node = &state.compute[0];
         assert_eq!((node.wait_share, node.hit_rate, node.prefetch_share), (0.25, 0.5, 0.75));
-        assert_eq!(node.jobs, [JobState { job: JobId(1), wait_share: 0.25, ahead: 3 }]);
+        assert_eq!((node.moved_share, node.window_share), (0.5, 0.4));
+        assert_eq!(node.jobs, [JobState { job: JobId(1), wait_share: 0.25, stretched: 0.0, ahead: 3 }]);
         let link = state.links[0];
         assert_eq!((link.storage, link.compute, link.rate_share), (NodeId(1), NodeId(0), 1.0));
         assert!((link.bandwidth_use - 0.5).abs() < 1e-3);
@@ -401,6 +489,53 @@ mod tests {
         assert_eq!(slowed(&[0, 1000, 250, 0]), 0.0, "nothing is known any more");
     }
 
+    /// What is told of steps that take so long, in milliseconds, ten a period.
+    fn stretched(steps_ms: impl IntoIterator<Item = u64>) -> Vec<(f32, f32)> {
+        let (mut observed, mut used_ms) = (Observed::new(&cluster()), 0);
+        let of = |(n, step_ms): (u64, u64)| {
+            used_ms += 10 * step_ms;
+            let mut sample = sample(n, 1, 0.0);
+            sample.jobs[0].used_ns = used_ms * 1_000_000;
+            observed.take(NodeId(0), n * 2 * SECOND, sample);
+            let compute = &observed.state(0).compute[0];
+            assert!(compute.jobs.iter().all(|job| job.stretched == compute.stretched));
+            (compute.stretched, compute.stall_share)
+        };
+        (0..).zip(steps_ms).map(of).collect()
+    }
+
+    #[test]
+    fn steps_that_take_longer_than_they_once_did_are_stretched() {
+        let told = stretched([vec![100; 20], vec![125; 20], vec![100; 5]].concat());
+        let near = |value: f32, expected: f32| (value - expected).abs() < 0.02;
+        assert!(
+            told[2..20].iter().all(|&(smooth, stall)| near(smooth, 0.0) && near(stall, 0.25)),
+            "{told:?}"
+        );
+        // A quarter is waited, and of the rest a fifth is beyond the least; what is told of it follows slowly.
+        assert!(told[20..40].iter().all(|&(_, stall)| near(stall, 0.25 + 0.75 * 0.19)), "{told:?}");
+        assert!(told[20].0 < 0.06 && near(told[39].0, 0.18), "{told:?}");
+        assert!(told[40..].iter().all(|&(_, stall)| near(stall, 0.25)), "{told:?}");
+        // What was long ago is forgotten.
+        let (smooth, _) = *stretched([vec![100; 20], vec![125; 2000]].concat()).last().unwrap();
+        assert!(near(smooth, 0.0), "{smooth}");
+    }
+
+    #[test]
+    fn steps_that_vary_are_not_stretched() {
+        let varied = |n: u64| 90 + rudder_graph::random::Key::new(n).below(0, 21);
+        let told = stretched((0..500).map(varied));
+        assert!(told.iter().all(|&(smooth, _)| smooth < 0.08), "{told:?}");
+    }
+
+    #[test]
+    fn who_says_nothing_of_steps_is_not_stretched() {
+        let text = r#"{"job": 1, "trainers": 2, "wait_ns": 3, "ahead": 4}"#;
+        let old: JobSample = serde_json::from_str(text).unwrap();
+        assert_eq!((old.used_ns, old.used_minibatches), (0, 0));
+        assert_eq!(Steps::default().observe(old.used_ns, old.used_minibatches), (0.0, 0.0));
+    }
+
     #[test]
     fn other_parts_are_drift_until_they_are_usual() {
         assert!(after(20, 1, 0.0).compute[0].drift < 0.01);
@@ -429,10 +564,13 @@ mod tests {
             [wild.rows_wanted, wild.rows_resident, wild.bytes_demand, wild.bytes_prefetch] =
                 [values[0], values[1], values[2] / 2, values[3] / 2];
             wild.jobs[0].wait_ns = values[4];
+            (wild.jobs[0].used_ns, wild.jobs[0].used_minibatches) = (values[5], values[4]);
             wild.links[0].arrived_bytes = values[5];
             observed.take(NodeId(node), at, wild);
             let labels = crate::advice::labels::Labels::of(&cluster());
-            prop_assert!(observed.state(0).metrics(&labels).iter().all(|m| (0.0..=1.0).contains(m)));
+            let state = observed.state(0);
+            prop_assert!(state.metrics(&labels).iter().all(|m| (0.0..=1.0).contains(m)));
+            prop_assert!(state.compute.iter().all(|of| (0.0..=1.0).contains(&of.stall_share)));
         }
     }
 }

@@ -18,7 +18,7 @@ const ALIKE_MAX: usize = 3;
 /// Storage nodes that are thought of for staging another one's blocks; the idlest come first.
 const STAGE_MAX: usize = 2;
 
-/// An action is worth a thought where the wait share is expected to change by this much: no trial could tell less from
+/// An action is worth a thought where the stall share is expected to change by this much: no trial could tell less from
 /// chance.
 const PROMISING: f32 = 0.02;
 

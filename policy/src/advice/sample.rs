@@ -17,6 +17,12 @@ pub struct JobSample {
     pub trainers: u32,
     /// Nanoseconds that they waited since the node's start, together.
     pub wait_ns: u64,
+    /// Nanoseconds that they used minibatches since then, together: from when each was served to when the next was
+    /// wanted. And how many those were.
+    #[serde(default)]
+    pub used_ns: u64,
+    #[serde(default)]
+    pub used_minibatches: u64,
     /// Minibatches announced and not released, of the trainer that has most.
     pub ahead: u32,
 }
@@ -41,6 +47,9 @@ pub struct ComputeSample {
     pub links: Vec<LinkSample>,
     pub rows_wanted: u64,
     pub rows_resident: u64,
+    /// Bytes of the distinct remote rows of each minibatch, resident or not.
+    #[serde(default)]
+    pub bytes_wanted: u64,
     pub bytes_demand: u64,
     pub bytes_prefetch: u64,
     pub minibatches_released: u64,
@@ -48,6 +57,9 @@ pub struct ComputeSample {
     pub cache_free: f32,
     /// Of all slots, those that an announced minibatch takes, on average.
     pub minibatch_share: f32,
+    /// Of all slots, those that all announced minibatches take, each for itself.
+    #[serde(default)]
+    pub window_share: f32,
     /// The mean of the machine's devices, 0 to 1; `None` where none says it.
     pub gpu_use: Option<f32>,
     /// Minibatches that are ready, all trainers together.
@@ -66,6 +78,8 @@ impl ComputeSample {
                 Some(known) => {
                     known.trainers += job.trainers;
                     known.wait_ns += job.wait_ns;
+                    known.used_ns += job.used_ns;
+                    known.used_minibatches += job.used_minibatches;
                     known.ahead = known.ahead.max(job.ahead);
                 }
                 None => self.jobs.push(job),
@@ -85,11 +99,13 @@ impl ComputeSample {
         }
         self.rows_wanted += other.rows_wanted;
         self.rows_resident += other.rows_resident;
+        self.bytes_wanted += other.bytes_wanted;
         self.bytes_demand += other.bytes_demand;
         self.bytes_prefetch += other.bytes_prefetch;
         self.minibatches_released += other.minibatches_released;
         self.cache_free = self.cache_free.min(other.cache_free);
         self.minibatch_share = self.minibatch_share.max(other.minibatch_share);
+        self.window_share = self.window_share.max(other.window_share);
         self.gpu_use = self.gpu_use.or(other.gpu_use);
         self.ready += other.ready;
         self.wants.extend(other.wants);

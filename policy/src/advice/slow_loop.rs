@@ -14,7 +14,7 @@ use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Wait shares whose mean is what a trial compares with.
+/// Stall shares whose mean is what a trial compares with.
 const BEFORE_VALUES: usize = 5;
 /// What did not help is not tried again for this long.
 const USELESS_FOR_NS: u64 = 600_000_000_000;
@@ -132,9 +132,9 @@ impl SlowLoop {
     /// Takes in a state.
     pub fn observe(&mut self, state: &ClusterState) -> Vec<Order> {
         self.counts.states += 1;
-        let wait = mean_wait(state);
-        let mut orders = self.judge(wait, state);
-        self.recent.push_back(wait);
+        let stall = mean_stall(state);
+        let mut orders = self.judge(stall, state);
+        self.recent.push_back(stall);
         if self.recent.len() > BEFORE_VALUES {
             self.recent.pop_front();
         }
@@ -142,7 +142,7 @@ impl SlowLoop {
         if !edges.is_empty() && self.trial.is_none() && self.asked_ns.is_none() {
             // What was before the change is not what a directive is compared with.
             self.recent.clear();
-            self.recent.push_back(wait);
+            self.recent.push_back(stall);
         }
         self.counts.edges += edges.len() as u64;
         self.coalescer.add(edges, state);
@@ -221,10 +221,10 @@ impl SlowLoop {
     }
 
     /// Goes on with the trial, if there is one.
-    fn judge(&mut self, wait: f32, state: &ClusterState) -> Vec<Order> {
+    fn judge(&mut self, stall: f32, state: &ClusterState) -> Vec<Order> {
         let others = self.coalescer.due_ns().is_some();
         let Some(trial) = &mut self.trial else { return vec![] };
-        let moved = trial.observe(wait, others, state.at_ns);
+        let moved = trial.observe(stall, others, state.at_ns);
         let (outcome, directive, over) = (trial.outcome(), trial.directive.clone(), trial.is_over());
         for past in self.past.iter_mut().rev().take(directive.actions.len()) {
             past.measured = outcome.measured;
@@ -255,8 +255,8 @@ impl SlowLoop {
 }
 
 /// The stall of the whole cluster, per compute node.
-fn mean_wait(state: &ClusterState) -> f32 {
-    let sum: f32 = state.compute.iter().map(|compute| compute.wait_share).sum();
+fn mean_stall(state: &ClusterState) -> f32 {
+    let sum: f32 = state.compute.iter().map(|compute| compute.stall_share).sum();
     sum / state.compute.len().max(1) as f32
 }
 
@@ -286,6 +286,7 @@ mod tests {
         state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);
+            compute.stall_share = wait_share;
         }
         state
     }
@@ -364,6 +365,31 @@ mod tests {
         let outcomes = slow.take_outcomes();
         assert!(matches!(&outcomes[..], [(d, o)] if d.actions.len() == 1 && o.verdict == TrialVerdict::Kept));
         assert_eq!((slow.counts().kept, slow.counts().reverted), (1, 0));
+    }
+
+    /// Trainers wait for nothing, and each step takes longer: that, too, is what a directive is judged by.
+    #[test]
+    fn steps_that_are_stretched_count_as_waiting_does() {
+        let mut slow = slow_loop();
+        let (mut orders, mut on) = (vec![], false);
+        for n in 0..70 {
+            let mut state = at(n, 0.1);
+            for compute in &mut state.compute {
+                compute.stretched = if n >= 40 && !on { 0.4 } else { 0.0 };
+                compute.stall_share = 0.1 + 0.9 * compute.stretched;
+            }
+            for order in slow.observe(&state) {
+                on = match &order {
+                    Order::Consult(_) => slow.answered(&directive(), -0.1, &state, state.at_ns).is_some(),
+                    Order::Revert(_) => false,
+                    Order::Enact(_) => true,
+                };
+                orders.push(name(&order));
+            }
+        }
+        assert_eq!(orders, ["consult", "revert", "enact"]);
+        let outcomes = slow.past();
+        assert!(outcomes[0].measured.is_some_and(|measured| measured < -0.3), "{outcomes:?}");
     }
 
     #[test]

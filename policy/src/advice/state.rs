@@ -65,6 +65,9 @@ impl fmt::Display for Group {
 pub struct JobState {
     pub job: JobId,
     pub wait_share: f32,
+    /// See [`ComputeState::stretched`].
+    #[serde(default)]
+    pub stretched: f32,
     /// Minibatches that its trainers have announced and not released, the most of any.
     pub ahead: u32,
 }
@@ -76,6 +79,13 @@ pub struct ComputeState {
     /// Where a device says it.
     pub gpu_use: Option<f32>,
     pub wait_share: f32,
+    /// Of what steps take beside waiting, the part beyond the least that it was, over the last ten periods or so:
+    /// computing does not change, but gradients share the links with rows.
+    #[serde(default)]
+    pub stretched: f32,
+    /// Of the time, what was lost: by waiting for data, or since steps were stretched.
+    #[serde(default)]
+    pub stall_share: f32,
     pub hit_rate: f32,
     /// How far the parts that rows come from have moved from what is usual: half the sum of absolute differences of
     /// the two distributions.
@@ -87,6 +97,12 @@ pub struct ComputeState {
     /// Of the cache's slots, those that an announced minibatch takes, on average.
     #[serde(default)]
     pub minibatch_share: f32,
+    /// Of the cache's slots, those that all announced minibatches take, each for itself: may be more than 1.
+    #[serde(default)]
+    pub window_share: f32,
+    /// Bytes that arrived over the bytes of the remote rows that minibatches read: 1 where each was fetched for it.
+    #[serde(default)]
+    pub moved_share: f32,
     /// Minibatches that are ready, of the trainer that is furthest.
     pub ready: u32,
     /// Blocks that trainers wait for now; a bounded list.
@@ -178,7 +194,9 @@ impl ClusterState {
         let mut metrics = vec![];
         for &node in labels.compute() {
             let measured = self.compute_node(node);
-            metrics.extend(measured.map_or([0.0; 3], |c| [c.wait_share, 1.0 - c.hit_rate, c.drift]));
+            metrics.extend(
+                measured.map_or([0.0; 4], |c| [c.wait_share, 1.0 - c.hit_rate, c.drift, c.stretched]),
+            );
         }
         for &node in labels.storage() {
             let measured = self.storage_node(node);

@@ -17,7 +17,7 @@ pub struct TrialConfig {
     pub settle_values: u32,
     /// Values that make a measurement.
     pub measure_values: u32,
-    /// What helps makes the wait share better by this much, and by `improves_share` of what it was.
+    /// What helps makes the stall share better by this much, and by `improves_share` of what it was.
     pub improves: f32,
     pub improves_share: f32,
     /// What helped may be so much worse than before, over as many values: noise.
@@ -70,12 +70,12 @@ pub enum Move {
 enum Phase {
     /// In force, and measured for the first time.
     On,
-    /// Not in force; the wait share with it was this. `helped`: its time was over, and until then it helped.
+    /// Not in force; the stall share with it was this. `helped`: its time was over, and until then it helped.
     Off {
         with: f32,
         helped: bool,
     },
-    /// In force; the wait share without it was `before`, and with it this.
+    /// In force; the stall share without it was `before`, and with it this.
     Helps {
         with: f32,
     },
@@ -102,7 +102,7 @@ pub struct Trial {
 /// What came of a directive: a line of the experience store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Changes of the wait share; negative is better.
+    /// Changes of the stall share, see [`super::state::ComputeState::stall_share`]; negative is better.
     pub predicted: f32,
     /// `None` where too little was measured.
     pub measured: Option<f32>,
@@ -110,7 +110,7 @@ pub struct Outcome {
 }
 
 impl Trial {
-    /// Begins with a directive that has just been applied. `before` is the mean wait share just before it.
+    /// Begins with a directive that has just been applied. `before` is the mean stall share just before it.
     #[must_use]
     pub fn begin(
         config: TrialConfig,
@@ -135,8 +135,8 @@ impl Trial {
         }
     }
 
-    /// Takes in a wait share. `others`: there is something else to try, so that this one ends with its time.
-    pub fn observe(&mut self, wait_share: f32, others: bool, now_ns: u64) -> Option<Move> {
+    /// Takes in a stall share. `others`: there is something else to try, so that this one ends with its time.
+    pub fn observe(&mut self, stall_share: f32, others: bool, now_ns: u64) -> Option<Move> {
         if self.phase == Phase::Over {
             return None;
         }
@@ -145,13 +145,13 @@ impl Trial {
             return self.expired(others);
         }
         self.values += 1;
-        if !wait_share.is_finite() {
+        if !stall_share.is_finite() {
             return None;
         }
         if self.values <= self.config.settle_values {
-            if self.phase == Phase::On && wait_share > self.before + 2.0 * self.config.alarm {
-                self.measured = Some(wait_share - self.before);
-                self.enter(Phase::Off { with: wait_share, helped: false });
+            if self.phase == Phase::On && stall_share > self.before + 2.0 * self.config.alarm {
+                self.measured = Some(stall_share - self.before);
+                self.enter(Phase::Off { with: stall_share, helped: false });
                 return Some(Move::Revert);
             }
             return None;
@@ -159,11 +159,11 @@ impl Trial {
         if self.recent.len() == self.config.measure_values as usize {
             self.recent.pop_front();
         }
-        self.recent.push_back(wait_share);
+        self.recent.push_back(stall_share);
         let mean = self.mean()?;
         let measured = self.recent.len() >= self.config.measure_values as usize;
         match self.phase {
-            Phase::On if measured || wait_share > self.before + self.config.alarm => {
+            Phase::On if measured || stall_share > self.before + self.config.alarm => {
                 self.measured = Some(mean - self.before);
                 self.enter(Phase::Off { with: mean, helped: false });
                 Some(Move::Revert)

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 pub enum Signal {
     /// Of a compute node: [`super::state::ComputeState::wait_share`].
     Wait(NodeId),
+    /// Of a compute node: [`super::state::ComputeState::stretched`].
+    Stretched(NodeId),
     /// Of a compute node with devices that say so: 1 − GPU use.
     GpuIdle(NodeId),
     /// Of a compute node: 1 − hit rate.
@@ -51,6 +53,7 @@ pub struct Threshold {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TriggerConfig {
     pub wait: Threshold,
+    pub stretched: Threshold,
     pub gpu_idle: Threshold,
     pub miss: Threshold,
     pub drift: Threshold,
@@ -74,6 +77,7 @@ impl Default for TriggerConfig {
         let threshold = |enter, leave, step| Threshold { enter, leave, step };
         TriggerConfig {
             wait: threshold(0.15, 0.08, 0.10),
+            stretched: threshold(0.15, 0.08, 0.10),
             gpu_idle: threshold(0.40, 0.25, 0.20),
             miss: threshold(0.30, 0.15, 0.20),
             drift: threshold(0.30, 0.15, 0.20),
@@ -93,6 +97,7 @@ impl TriggerConfig {
     fn threshold(&self, signal: Signal) -> Threshold {
         match signal {
             Signal::Wait(_) => self.wait,
+            Signal::Stretched(_) => self.stretched,
             Signal::GpuIdle(_) => self.gpu_idle,
             Signal::Miss(_) => self.miss,
             Signal::Drift(_) => self.drift,
@@ -209,6 +214,7 @@ fn signals(state: &ClusterState) -> Vec<(Signal, f32)> {
     let mut signals = vec![];
     for compute in &state.compute {
         signals.push((Signal::Wait(compute.node), compute.wait_share));
+        signals.push((Signal::Stretched(compute.node), compute.stretched));
         signals.extend(compute.gpu_use.map(|used| (Signal::GpuIdle(compute.node), 1.0 - used)));
         signals.push((Signal::Miss(compute.node), 1.0 - compute.hit_rate));
         signals.push((Signal::Drift(compute.node), compute.drift));

@@ -54,6 +54,7 @@ impl Engine {
             events.extend(self.drop_entry(id, None));
         }
         self.foresight.forget(trainer);
+        self.times.forget(trainer);
         self.facts.window.disconnect(trainer);
         self.withdraw(&mut events);
         Reaction { events, commands: vec![] }
@@ -178,6 +179,12 @@ impl Engine {
             return Some(Reaction::default());
         }
         entry.wanted_ns = Some(now_ns);
+        let is_ready = entry.phase == Phase::Ready;
+        let timed = self.facts.window.is_timed(trainer).then(|| self.facts.window.step_ns(trainer));
+        self.times.wanted(trainer, timed, now_ns);
+        if is_ready {
+            self.times.served(trainer, 0, now_ns);
+        }
         let (entry, cache) = (self.facts.window.entry(id)?, &self.facts.cache);
         for segment in &entry.segments {
             let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
@@ -188,7 +195,7 @@ impl Engine {
                 self.statistics.rows_resident += u64::from(resident.count_ones());
             }
         }
-        let events = if entry.phase == Phase::Ready { vec![] } else { vec![Event::Wanted(id)] };
+        let events = if is_ready { vec![] } else { vec![Event::Wanted(id)] };
         self.note_asked(id, now_ns);
         Some(Reaction { events, commands: vec![] })
     }

@@ -38,11 +38,13 @@ impl Engine {
             links: links.collect(),
             rows_wanted: self.statistics.rows_wanted,
             rows_resident: self.statistics.rows_resident,
+            bytes_wanted: self.statistics.distinct_bytes_wanted,
             bytes_demand: self.statistics.bytes_demand,
             bytes_prefetch: self.statistics.bytes_prefetch,
             minibatches_released: self.statistics.minibatches_released,
             cache_free: free as f32 / slots.max(1) as f32,
             minibatch_share: blocks as f32 / announced.max(1) as f32 / slots.max(1) as f32,
+            window_share: blocks as f32 / slots.max(1) as f32,
             // A device belongs to the machine, not to an engine.
             gpu_use: None,
             ready: entries().filter(|entry| entry.phase == Phase::Ready).count() as u32,
@@ -56,11 +58,17 @@ impl Engine {
     fn job_samples(&self) -> Vec<JobSample> {
         let mut jobs: BTreeMap<JobId, JobSample> = BTreeMap::new();
         for trainer in self.facts.window.trainers() {
-            let none = JobSample { job: trainer.job, trainers: 0, wait_ns: 0, ahead: 0 };
-            let job = jobs.entry(trainer.job).or_insert(none);
+            let times = self.times.of(trainer.job);
+            let job = jobs.entry(trainer.job).or_insert(JobSample {
+                job: trainer.job,
+                trainers: 0,
+                wait_ns: times.wait_ns,
+                used_ns: times.used_ns,
+                used_minibatches: times.used,
+                ahead: 0,
+            });
             job.trainers += 1;
             job.ahead = job.ahead.max(self.facts.window.queued(trainer) as u32);
-            job.wait_ns = self.job_waits_ns.get(&trainer.job).copied().unwrap_or(0);
         }
         jobs.into_values().collect()
     }

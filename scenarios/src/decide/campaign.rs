@@ -18,6 +18,9 @@ use rudder_topology::{Advisor, AdvisorBackend, Nanos};
 use serde::Serialize;
 use std::ops::Range;
 
+/// Reports after a change in which it shows.
+const SEEN_AFTER: u64 = 5;
+
 /// What to decide.
 #[derive(Clone, Debug)]
 pub struct DecideOptions {
@@ -158,7 +161,7 @@ pub fn trials(
         decisions,
     };
     if is_exhaustive {
-        let later_ns = played.change.0 + 2 * rudder_messages::REPORT_PERIOD.0;
+        let later_ns = played.change.0 + SEEN_AFTER * rudder_messages::REPORT_PERIOD.0;
         let state = match first {
             Some(state) => Some(state),
             None => state_at(played, later_ns).map_err(failed)?,

@@ -21,7 +21,7 @@ pub(super) struct Tried {
     pub directive: Directive,
     /// `false`: a control that changes nothing.
     pub changes: bool,
-    /// Of the wait share, its actions' together; negative is better.
+    /// Of the stall share, its actions' together; negative is better.
     pub predicted: f32,
     /// Of the stall, as a share of what it was without; negative is better.
     pub measured: f64,

@@ -21,9 +21,9 @@ pub(super) fn of(
     seed: u64,
 ) -> Vec<Experience> {
     let options = options(tried).shuffled(Key::new(seed));
-    let wait_share = |stall_s: f64| stall_s / (stall_s + bound_s).max(1e-9);
+    let stall_share = |stall_s: f64| stall_s / (stall_s + bound_s).max(1e-9);
     let entry = |tried: &Tried| {
-        let change = wait_share(never_s + tried.measured * scale_s) - wait_share(never_s);
+        let change = stall_share(never_s + tried.measured * scale_s) - stall_share(never_s);
         let verdict = if change > 0.0 { TrialVerdict::Reverted } else { TrialVerdict::Kept };
         Experience {
             backend: BACKEND.to_owned(),

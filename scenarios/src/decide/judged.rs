@@ -45,7 +45,7 @@ pub struct Decision {
     pub minibatches_covered: u64,
     /// Whether the first consult led to any action.
     pub acted: bool,
-    /// Of each judged directive the expected and the measured change of the wait share.
+    /// Of each judged directive the expected and the measured change of the stall share.
     pub outcomes: Vec<(f32, Option<f32>)>,
 }
 
@@ -55,7 +55,7 @@ pub struct TriedAction {
     pub action: String,
     /// `false`: a control that changes nothing.
     pub changes: bool,
-    /// Expected change of the wait share.
+    /// Expected change of the stall share.
     pub predicted: f32,
     /// Measured change of the stall, as a share of what it is under `never`.
     pub measured: f64,
@@ -71,7 +71,7 @@ pub struct Trials {
     /// What all trainers' steps take where no data is waited for.
     pub bound_s: f64,
     pub never_s: f64,
-    /// When every single directive was tried: at the first consult, else two reports after the change.
+    /// When every single directive was tried: at the first consult, else five reports after the change.
     pub tried_at_s: f64,
     pub tried: Vec<TriedAction>,
     /// The state in which they were.
@@ -138,11 +138,11 @@ pub struct Row {
     pub latency_ms: Option<f64>,
     /// Share of the scenarios in which the first consult led to an action exactly where a directive can help.
     pub right: f64,
-    /// Of the judged directives, those whose wait share changed in the direction that was expected.
+    /// Of the judged directives, those whose stall share changed in the direction that was expected.
     pub signs: Option<f64>,
     /// The same of who always expects the more frequent direction.
     pub signs_constant: Option<f64>,
-    /// Of the judged directives the median change of the wait share that was expected, and that was measured.
+    /// Of the judged directives the median change of the stall share that was expected, and that was measured.
     pub expected_median: Option<f64>,
     pub measured_median: Option<f64>,
 }

@@ -100,7 +100,7 @@ fn consults(decided: &Decided) -> String {
     text.push_str(
         "\nper edge, per 1000: consults, per minibatches; per group: the most consults per edge about one compute node, or\n\
          about the cluster as a whole, of any scenario; most: so many about one, in all; covered: minibatches while no\n\
-         decision was missing; expected, measured: median change of the wait share, in points, over judged directives;\n\
+         decision was missing; expected, measured: median change of the stall share, in points, over judged directives;\n\
          signs: those that went where it was expected, constant: the better of always saying one of both; answered: in\n\
          time, valid: taken whole, of these; agree: the same answer with the options in another order; ms: 500 of it are\n\
          the way to the nodes\n\n",

@@ -70,7 +70,7 @@ impl Reporter {
 
     fn compute_lines(&self, nodes: &[ComputeState], labels: &Labels) -> Vec<String> {
         let mut worst: Vec<_> = nodes.iter().collect();
-        worst.sort_by(|a, b| b.wait_share.total_cmp(&a.wait_share).then(a.node.cmp(&b.node)));
+        worst.sort_by(|a, b| b.stall_share.total_cmp(&a.stall_share).then(a.node.cmp(&b.node)));
         let told = worst.iter().take(TOLD_MAX).filter_map(|compute| self.compute_line(compute, labels));
         let mut lines: Vec<_> = told.collect();
         if let Some(rest) = worst.get(TOLD_MAX) {
@@ -87,6 +87,9 @@ impl Reporter {
         }
         let (wait, hits) = (Level::of(compute.wait_share), Level::of(compute.hit_rate));
         let _ = write!(line, " wait {wait}{} hits {hits}", self.change(compute));
+        if compute.stretched >= NOTABLE {
+            let _ = write!(line, " steps stretched {}", Level::of(compute.stretched));
+        }
         if compute.drift >= NOTABLE {
             let _ = write!(line, " drift {}", Level::of(compute.drift));
         }

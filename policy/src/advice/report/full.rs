@@ -47,6 +47,9 @@ fn compute_line(compute: &ComputeState, labels: &Labels) -> Option<String> {
         Some(used) => text += &format!("GPU use {}%", percent(used)),
         None => text += &format!("GPU absent, wait share {}%", percent(compute.wait_share)),
     }
+    if percent(compute.stretched) > 0 {
+        let _ = write!(text, "; steps stretched {}%", percent(compute.stretched));
+    }
     if compute.ready > 0 {
         let _ = write!(text, "; {} ready", compute.ready);
     }

@@ -15,11 +15,15 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
         node: NodeId(node),
         gpu_use,
         wait_share: 0.0,
+        stretched: 0.0,
+        stall_share: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 1.0,
         cache_free: 0.0,
         minibatch_share: 0.1,
+        window_share: 0.4,
+        moved_share: 0.5,
         ready: 0,
         waiting: blocks(waiting),
         next: blocks(next),
@@ -76,6 +80,7 @@ fn the_full_form_says_what_else_is_known() {
     state.compute.truncate(1);
     state.compute[0].gpu_use = None;
     state.compute[0].wait_share = 0.3;
+    state.compute[0].stretched = 0.2;
     state.compute[0].ready = 2;
     state.storage.truncate(1);
     state.storage[0].up = false;
@@ -85,7 +90,7 @@ fn the_full_form_says_what_else_is_known() {
     state.ahead_minibatches = 0;
     let expected = "\
 [state report] T120
-compute C0: GPU absent, wait share 30%; 2 ready; waiting for blocks [B102, B201]; next minibatch needs [B102, B103, B205, B207]
+compute C0: GPU absent, wait share 30%; steps stretched 20%; 2 ready; waiting for blocks [B102, B201]; next minibatch needs [B102, B103, B205, B207]
 storage S0: not reachable
 link S0-C0: bandwidth use 45%; carries 25% of its stated rate; latency 1.5 ms
 ";
@@ -99,6 +104,8 @@ fn the_compact_form_has_levels_changes_groups_and_the_past() {
     reporter.compact(&state, &labels, &[]);
     state.compute[1].wait_share = 0.4;
     state.compute[1].hit_rate = 0.5;
+    (state.compute[0].stretched, state.compute[1].stretched) = (0.1, 0.4);
+    state.compute[1].stall_share = 0.6;
     let group = Group { dataset: DatasetIndex(0), part: PartId(1), set: GroupSet::Hot };
     state.compute[1].wants = vec![(group, 500)];
     state.links[1].bandwidth_use = 0.95;
@@ -112,7 +119,7 @@ fn the_compact_form_has_levels_changes_groups_and_the_past() {
     };
     let expected = "\
 T120: 2 compute, 2 storage; worst wait medium
-C1: GPU high wait medium (rose) hits medium needs P1.hot
+C1: GPU high wait medium (rose) hits medium steps stretched medium needs P1.hot
 C0: GPU high wait low hits high
 S0: load medium
 S1: load medium
@@ -125,9 +132,10 @@ T100: link_share C0 S1 50% hurt, reverted
 /// A cluster with as many compute as storage nodes, all links, everything bad.
 fn large(nodes: u16) -> (ClusterState, Labels) {
     let group = |part| (Group { dataset: DatasetIndex(99), part: PartId(part), set: GroupSet::Hot }, 7);
-    let job = |job| JobState { job: JobId(job), wait_share: 0.9, ahead: 3 };
+    let job = |job| JobState { job: JobId(job), wait_share: 0.9, stretched: 0.0, ahead: 3 };
     let bad = |node| ComputeState {
         wait_share: 0.9,
+        stretched: 0.9,
         drift: 0.9,
         wants: (60_000..60_020).map(group).collect(),
         jobs: (4_000_000_000..4_000_000_010).map(job).collect(),

@@ -9,11 +9,15 @@ fn compute(node: u16, wait_share: f32) -> ComputeState {
         node: NodeId(node),
         gpu_use: None,
         wait_share,
+        stretched: 0.0,
+        stall_share: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 0.0,
         cache_free: 0.0,
         minibatch_share: 0.1,
+        window_share: 0.4,
+        moved_share: 0.5,
         ready: 0,
         waiting: vec![],
         next: vec![],
@@ -84,8 +88,9 @@ fn every_signal_has_its_trigger() {
         ..ClusterState::default()
     };
     type Spoil = fn(&mut ClusterState);
-    let cases: [(Signal, Spoil); 6] = [
+    let cases: [(Signal, Spoil); 7] = [
         (Signal::Wait(NodeId(0)), |s| s.compute[0].wait_share = 0.5),
+        (Signal::Stretched(NodeId(0)), |s| s.compute[0].stretched = 0.5),
         (Signal::GpuIdle(NodeId(0)), |s| s.compute[0].gpu_use = Some(0.2)),
         (Signal::Miss(NodeId(0)), |s| s.compute[0].hit_rate = 0.2),
         (Signal::Drift(NodeId(0)), |s| s.compute[0].drift = 0.8),
