@@ -13,10 +13,10 @@ use ractor::ActorRef;
 use rudder_messages::{
     ActorKind, ActorName, AdvisorMessage, Decisions, DirectorMessage, LoopKind, REPORT_PERIOD, names,
 };
-use rudder_policy::advice::coalesce::focus;
 use rudder_policy::advice::cost::CostMeter;
 use rudder_policy::advice::coverage::LoopCoverage;
 use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::observe::Observed;
 use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowLoop};
@@ -59,7 +59,9 @@ impl Advice {
         let labels = Labels::of(&cluster);
         // A consult that has not answered by then never will: it has a deadline of its own.
         let lost_after_ns = cluster.advisor.deadline.0 * 2 + 10_000_000_000;
-        let slow = SlowLoop::new(SlowConfig { lost_after_ns, ..SlowConfig::default() }, labels.clone());
+        let evaluator = evaluator(&cluster.advisor);
+        let slow = SlowLoop::new(SlowConfig { lost_after_ns, ..SlowConfig::default() }, labels.clone())
+            .with_evaluator(evaluator.clone());
         let memory = Memory {
             observed: Observed::new(&cluster),
             slow,
@@ -68,7 +70,8 @@ impl Advice {
         };
         let mailbox = Mailbox::default();
         let cores = cluster.node_named(&name).map_or(Cores::Shared, |node| node.cores.clone());
-        let thread = AdvisorThread::start(&cluster.advisor, cores, labels.clone(), mailbox.clone())?;
+        let thread =
+            AdvisorThread::start(&cluster.advisor, cores, labels.clone(), evaluator, mailbox.clone())?;
         let (memory, coverage) = (Mutex::new(memory), Mutex::default());
         Ok(Advice { name, collection, cluster, clock, labels, thread, mailbox, memory, coverage })
     }
@@ -125,8 +128,8 @@ impl Advice {
                 Order::Consult(edges) => {
                     tracing::info!(?edges, "consulting the advisor");
                     let (state, past) = (state.clone(), slow.past());
-                    let focus = focus(&edges, &state);
-                    self.thread.ask(Asked::Consult { state: Box::new(state), past, focus });
+                    let about = slow.about(&edges, &state);
+                    self.thread.ask(Asked::Consult { state: Box::new(state), past, about });
                 }
                 Order::Revert(directive) => {
                     tracing::info!(?directive, "a directive is taken back");
@@ -156,6 +159,18 @@ impl Advice {
             cost.begin();
             tell(&DirectorMessage::Enact(Box::new(directive)));
         }
+    }
+}
+
+/// The evaluator that was learned, where the topology names one that can be read.
+fn evaluator(advisor: &rudder_topology::Advisor) -> Evaluator {
+    match advisor.evaluator.as_deref().map(rudder_advisor::train::read) {
+        Some(Ok(evaluator)) => evaluator,
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the closed form evaluates");
+            Evaluator::ClosedForm
+        }
+        None => Evaluator::ClosedForm,
     }
 }
 

@@ -153,7 +153,8 @@ impl Direction {
                 Order::Consult(edges) => {
                     own.consults += 1;
                     let key = Key::new(u64::from(self.node.0)).with(own.consults);
-                    let (directive, predicted) = rules(&state, &labels, key);
+                    let about = own.slow.about(&edges, &state);
+                    let (directive, predicted) = rules(&state, &labels, &about, key);
                     tracing::info!(?edges, actions = directive.actions.len(), "this node's own rules");
                     if let Some(directive) = own.slow.answered(&directive, predicted, &state, now.0) {
                         self.enact(&directive);

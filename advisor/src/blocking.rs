@@ -5,10 +5,12 @@ use crate::consult::{Consultant, Consulted};
 use crate::open::open;
 use crate::train::{TrainError, read};
 use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::options::About;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
-use rudder_topology::{Advisor, NodeId};
+use rudder_topology::Advisor;
 
 /// Why nobody can be asked.
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +41,20 @@ impl Asker {
         Ok(Asker { runtime, consultant })
     }
 
-    /// Consults about these nodes before others, and waits for the answer.
-    pub fn consult(&mut self, state: &ClusterState, past: &[Past], focus: &[NodeId]) -> Consulted {
-        self.runtime.block_on(self.consultant.consult_about(state, past, focus))
+    /// See [`Consultant::consult_about`]; waits for the answer.
+    pub fn consult(&mut self, state: &ClusterState, past: &[Past], about: &About) -> Consulted {
+        self.runtime.block_on(self.consultant.consult_about(state, past, about))
     }
 
     /// See [`Consultant::hurt`].
     pub fn hurt(&mut self, directive: &Directive) {
         self.consultant.hurt(directive);
+    }
+
+    /// Who says what is worth asking about.
+    #[must_use]
+    pub fn evaluator(&self) -> &Evaluator {
+        self.consultant.evaluator()
     }
 
     #[must_use]

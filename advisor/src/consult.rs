@@ -10,7 +10,7 @@ use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::Vocabulary;
-use rudder_policy::advice::options::{Choice, Options, options_about};
+use rudder_policy::advice::options::{About, Choice, Options, options};
 use rudder_policy::advice::parse::{Answer, Asked, Refused, parse};
 use rudder_policy::advice::prompt::prompt;
 use rudder_policy::advice::report::{Past, Reporter};
@@ -18,7 +18,7 @@ use rudder_policy::advice::retry::Retry;
 use rudder_policy::advice::reuse::DirectiveCache;
 use rudder_policy::advice::schema::Form;
 use rudder_policy::advice::state::ClusterState;
-use rudder_topology::{Advisor, AnswerForm, NodeId};
+use rudder_topology::{Advisor, AnswerForm};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -124,6 +124,11 @@ impl Consultant {
     }
 
     #[must_use]
+    pub fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    #[must_use]
     pub fn breaker(&self) -> BreakerState {
         self.breaker.state()
     }
@@ -145,20 +150,15 @@ impl Consultant {
 
     /// Consults. Takes no longer than the deadline and what the rules take, which is next to nothing.
     pub async fn consult(&mut self, state: &ClusterState, past: &[Past]) -> Consulted {
-        self.consult_about(state, past, &[]).await
+        self.consult_about(state, past, &About::default()).await
     }
 
-    /// The same, about these nodes before others: each is of a job whose turn it is.
-    pub async fn consult_about(
-        &mut self,
-        state: &ClusterState,
-        past: &[Past],
-        focus: &[NodeId],
-    ) -> Consulted {
+    /// The same, about these nodes before others, and about nothing that did not help not long ago.
+    pub async fn consult_about(&mut self, state: &ClusterState, past: &[Past], about: &About) -> Consulted {
         self.consults += 1;
         let key = self.seed.with(self.consults);
-        let vocabulary = Vocabulary::about(state, &self.labels, focus);
-        let options = options_about(state, &vocabulary, focus, key);
+        let vocabulary = Vocabulary::about(state, &self.labels, &about.focus);
+        let options = options(state, &vocabulary, about, &self.evaluator, key);
         let metrics = state.metrics(&self.labels);
         if let Some(known) = self.cache.find(&metrics) {
             let (directive, source) = (known.clone(), Source::Cache);

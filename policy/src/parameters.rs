@@ -44,6 +44,9 @@ pub const WARM_RANGES_MAX: usize = 64;
 /// A link is never given less than this share, in percent.
 pub const LINK_SHARE_MIN: u8 = 10;
 
+/// [`Parameters::half_life_minibatches`] where nobody says another one.
+pub const HALF_LIFE_MINIBATCHES: f32 = 512.0;
+
 /// What a policy may be told at run time. A directive only ever produces a new value of this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
@@ -91,7 +94,7 @@ impl Default for Parameters {
             posture: Posture::Normal,
             job_horizons: BTreeMap::new(),
             warm: vec![],
-            half_life_minibatches: 512.0,
+            half_life_minibatches: HALF_LIFE_MINIBATCHES,
             near_minibatches: 3,
             likely_accuracy_min: 0.76,
             foreseen_bytes_max: 64 << 20,

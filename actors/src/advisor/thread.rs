@@ -3,7 +3,6 @@
 use crate::mailbox::Mailbox;
 use rudder_advisor::experience::{Experience, Store};
 use rudder_advisor::open::open;
-use rudder_advisor::train;
 use rudder_advisor::{Consultant, Consulted, Source};
 use rudder_dataplane::place_control;
 use rudder_messages::AdvisorMessage;
@@ -11,11 +10,13 @@ use rudder_policy::advice::breaker::BreakerState;
 use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::coverage::AnswerCounts;
 use rudder_policy::advice::directive::Directive;
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
+use rudder_policy::advice::options::About;
 use rudder_policy::advice::report::Past;
 use rudder_policy::advice::state::ClusterState;
 use rudder_policy::advice::trial::{Outcome, TrialVerdict};
-use rudder_topology::{Advisor, Cores, NodeId};
+use rudder_topology::{Advisor, Cores};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
@@ -24,11 +25,14 @@ pub(super) enum Asked {
     Consult {
         state: Box<ClusterState>,
         past: Vec<Past>,
-        /// One node of each job whose turn it is.
-        focus: Vec<NodeId>,
+        about: About,
     },
     /// A directive was judged; where it was taken back, it hurt.
-    Judged { directive: Directive, outcome: Outcome, cost: Option<OpportunityCost> },
+    Judged {
+        directive: Directive,
+        outcome: Outcome,
+        cost: Option<OpportunityCost>,
+    },
 }
 
 /// What the thread tells of itself.
@@ -55,6 +59,7 @@ impl AdvisorThread {
         advisor: &Advisor,
         cores: Cores,
         labels: Labels,
+        evaluator: Evaluator,
         to: Mailbox<AdvisorMessage>,
     ) -> std::io::Result<AdvisorThread> {
         let (questions, asked) = mpsc::unbounded_channel();
@@ -66,7 +71,7 @@ impl AdvisorThread {
                 Ok(placement) => tracing::info!(%placement, "the advisor's thread"),
                 Err(error) => tracing::warn!(%error, "the advisor's thread is not bound"),
             }
-            runtime.block_on(run(advisor, labels, asked, to, telling));
+            runtime.block_on(run(advisor, labels, evaluator, asked, to, telling));
         })?;
         Ok(AdvisorThread { questions, told })
     }
@@ -89,6 +94,7 @@ fn lock(told: &SharedTold) -> MutexGuard<'_, Told> {
 async fn run(
     advisor: Advisor,
     labels: Labels,
+    evaluator: Evaluator,
     mut asked: mpsc::UnboundedReceiver<Asked>,
     to: Mailbox<AdvisorMessage>,
     told: SharedTold,
@@ -104,8 +110,8 @@ async fn run(
     // The last answer, until it is judged.
     let mut last: Option<Experience> = None;
     while let Some(asked) = asked.recv().await {
-        let (state, past, focus) = match asked {
-            Asked::Consult { state, past, focus } => (state, past, focus),
+        let (state, past, about) = match asked {
+            Asked::Consult { state, past, about } => (state, past, about),
             Asked::Judged { directive, outcome, cost } => {
                 if let Some(consultant) =
                     consultant.as_mut().filter(|_| outcome.verdict == TrialVerdict::Reverted)
@@ -121,10 +127,10 @@ async fn run(
         };
         let consultant = match &mut consultant {
             Some(consultant) => consultant,
-            none => none.insert(begin(&advisor, &labels, &told).await),
+            none => none.insert(begin(&advisor, &labels, &told).await.with_evaluator(evaluator.clone())),
         };
         consultant.set_topology(who_is_up(&state));
-        let consulted = consultant.consult_about(&state, &past, &focus).await;
+        let consulted = consultant.consult_about(&state, &past, &about).await;
         let actions: Vec<_> = consulted.directive.actions.iter().map(|a| a.describe(&labels)).collect();
         let rules = matches!(consulted.source, Source::Rules { .. });
         let who = if rules { "rules".to_owned() } else { consultant.backend_name() };
@@ -201,15 +207,7 @@ async fn begin(advisor: &Advisor, labels: &Labels, told: &SharedTold) -> Consult
         tracing::info!(%why, "advisor");
     }
     (lock(told).who, lock(told).why) = (Some(opened.backend.name()), opened.why);
-    let consultant = Consultant::new(opened.backend, advisor, labels.clone(), seed);
-    match advisor.evaluator.as_deref().map(train::read) {
-        Some(Ok(evaluator)) => consultant.with_evaluator(evaluator),
-        Some(Err(error)) => {
-            tracing::warn!(%error, "the closed form evaluates");
-            consultant
-        }
-        None => consultant,
-    }
+    Consultant::new(opened.backend, advisor, labels.clone(), seed)
 }
 
 /// Tells clusters apart in which other nodes are up.

@@ -9,8 +9,9 @@ use crate::experience::Experience;
 use rudder_graph::random::Key;
 use rudder_policy::advice::directive::Action;
 use rudder_policy::advice::distilled::{Distilled, INPUTS, inputs, lever_table};
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::lever::{ACTIONS_MAX, LEVERS, LeverId, Vocabulary};
-use rudder_policy::advice::options::{Options, options};
+use rudder_policy::advice::options::{About, Options, options};
 use rudder_policy::advice::reuse::THRESHOLD_DEFAULT;
 use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
@@ -155,7 +156,7 @@ fn shown(experience: &Experience) -> Options {
         return experience.options.clone();
     }
     let vocabulary = Vocabulary::of(&experience.state, &experience.labels());
-    options(&experience.state, &vocabulary, Key::new(0))
+    options(&experience.state, &vocabulary, &About::default(), &Evaluator::default(), Key::new(0))
 }
 
 fn fit(seen: &[Case<'_>]) -> Result<Distilled, TrainError> {

@@ -1,9 +1,10 @@
 //! The advisors that are no model: the built-in rules, and the controls that every comparison needs.
 
 use super::directive::Directive;
+use super::evaluate::Evaluator;
 use super::labels::Labels;
 use super::lever::{ACTIONS_MAX, Vocabulary};
-use super::options::{Options, options};
+use super::options::{About, Options, options};
 use super::state::ClusterState;
 use rudder_graph::random::Key;
 use serde::{Deserialize, Serialize};
@@ -51,8 +52,9 @@ impl Chooser {
 
 /// What the rules do in a state, and what is expected of it.
 #[must_use]
-pub fn rules(state: &ClusterState, labels: &Labels, key: Key) -> (Directive, f32) {
-    let options = options(state, &Vocabulary::of(state, labels), key);
+pub fn rules(state: &ClusterState, labels: &Labels, about: &About, key: Key) -> (Directive, f32) {
+    let vocabulary = Vocabulary::of(state, labels);
+    let options = options(state, &vocabulary, about, &Evaluator::ClosedForm, key);
     let chosen = Chooser::Rules.choose(&options, key);
     let chosen = || chosen.iter().map(|&at| options.shown[at]);
     let directive = Directive { actions: chosen().map(|choice| choice.action).collect() };

@@ -25,6 +25,10 @@ pub enum Change {
         job: JobId,
         minibatches: u32,
     },
+    /// Beyond what is announced, uses of so many minibatches ago count half.
+    FarPredictor {
+        minibatches: u32,
+    },
     WarmGroup(Group),
     WarmBlock(BlockOf),
 }
@@ -71,6 +75,9 @@ impl Action {
             (LeverId::JobHorizon, &[Value::Job { job, compute }, Value::Integer(minibatches)]) => {
                 (compute, Change::JobHorizon { job, minibatches })
             }
+            (LeverId::FarPredictor, &[Value::Compute(compute), Value::Integer(minibatches)]) => {
+                (compute, Change::FarPredictor { minibatches })
+            }
             (LeverId::WarmGroup, &[Value::Compute(compute), Value::Group(group)]) => {
                 (compute, Change::WarmGroup(group))
             }
@@ -89,6 +96,7 @@ impl Action {
             Change::Stage { .. } => LeverId::Stage,
             Change::Posture(_) => LeverId::Posture,
             Change::JobHorizon { .. } => LeverId::JobHorizon,
+            Change::FarPredictor { .. } => LeverId::FarPredictor,
             Change::WarmGroup(_) => LeverId::WarmGroup,
             Change::WarmBlock(_) => LeverId::WarmBlock,
         }
@@ -102,11 +110,18 @@ impl Action {
             (Change::Stage { storage: a, .. }, Change::Stage { storage: b, .. }) => a == b,
             (Change::Posture(_), Change::Posture(_)) => true,
             (Change::JobHorizon { job: a, .. }, Change::JobHorizon { job: b, .. }) => a == b,
+            (Change::FarPredictor { .. }, Change::FarPredictor { .. }) => true,
             (Change::WarmGroup(a), Change::WarmGroup(b)) => a == b,
             (Change::WarmBlock(a), Change::WarmBlock(b)) => a == b,
             _ => false,
         };
         same && self.compute == other.compute
+    }
+
+    /// Whether both pull the same lever of one compute node, whatever the amount.
+    #[must_use]
+    pub fn is_like(&self, other: &Action) -> bool {
+        self.compute == other.compute && self.lever() == other.lever()
     }
 
     /// As an advisor would have written it: what [`super::parse::parse`] reads back. Nodes that the topology does not
@@ -129,6 +144,7 @@ impl Action {
             Change::JobHorizon { job, minibatches } => {
                 [format!("{job}@{compute}").into(), minibatches.into()]
             }
+            Change::FarPredictor { minibatches } => [compute.into(), minibatches.into()],
             Change::WarmGroup(group) => [compute.into(), group.to_string().into()],
             Change::WarmBlock(block) => [compute.into(), block.to_string().into()],
         };
@@ -158,6 +174,7 @@ impl Action {
             }
             Change::Posture(posture) => format!("{compute} {}", POSTURES[posture as usize]),
             Change::JobHorizon { job, minibatches } => format!("{job}@{compute} {minibatches} ahead"),
+            Change::FarPredictor { minibatches } => format!("{compute} remembers {minibatches}"),
             Change::WarmGroup(group) => format!("{compute} {group}"),
             Change::WarmBlock(block) => format!("{compute} {block}"),
         };

@@ -39,6 +39,7 @@ fn change(next: &mut Parameters, change: Change, dataset: DatasetIndex, book: &P
         Change::Stage { storage, through } => next.through.extend([(storage, through)]),
         Change::Posture(posture) => next.posture = posture,
         Change::JobHorizon { job, minibatches } => next.job_horizons.extend([(job, minibatches)]),
+        Change::FarPredictor { minibatches } => next.half_life_minibatches = minibatches as f32,
         Change::WarmGroup(group) if group.dataset == dataset => next.warm.extend(ranges(group, book)),
         Change::WarmBlock(of) if of.dataset == dataset && book.block(of.block).is_some() => {
             next.warm.push(BlockRange { first: of.block, end: BlockId(of.block.0 + 1) });
@@ -88,6 +89,7 @@ mod tests {
             (0, Change::LinkShare { storage: NodeId(3), percent: 40 }, 60),
             (0, Change::Posture(Posture::DemandFirst), 30),
             (0, Change::JobHorizon { job: JobId(2), minibatches: 3 }, 60),
+            (0, Change::FarPredictor { minibatches: 64 }, 60),
             (0, Change::WarmGroup(group), 60),
             (1, Change::Posture(Posture::DemandOnly), 60),
         ]);
@@ -98,6 +100,7 @@ mod tests {
         );
         assert_eq!(next.link_shares, [(NodeId(3), 40)].into());
         assert_eq!((next.posture, &next.job_horizons), (Posture::DemandFirst, &[(JobId(2), 3)].into()));
+        assert_eq!(next.half_life_minibatches, 64.0);
         let all = book.part_blocks(TableId(0), PartId(1));
         let expected = all.start..all.start + (all.len() as u32).div_ceil(10);
         assert_eq!((next.warm[0].first.0, next.warm[0].end.0), (expected.start, expected.end));

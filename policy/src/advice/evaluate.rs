@@ -5,7 +5,7 @@
 use super::directive::{Action, Change};
 use super::lever::LEVERS;
 use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
-use crate::parameters::Posture;
+use crate::parameters::{HALF_LIFE_MINIBATCHES, Posture};
 use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ const SLOW: f32 = 0.3;
 const NUISANCE: f32 = 0.01;
 
 /// The features of [`features`] that are no lever and no prediction.
-pub const OWN: std::ops::Range<usize> = LEVERS.len()..LEVERS.len() + 9;
+pub const OWN: std::ops::Range<usize> = LEVERS.len()..LEVERS.len() + 14;
 /// Numbers of [`features`].
 pub const FEATURES: usize = OWN.end + 1;
 
@@ -44,6 +44,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
             job_horizon(compute, own, minibatches)
         }
+        Change::FarPredictor { minibatches } => far_predictor(compute, shorter(minibatches)),
         Change::WarmGroup(group) => {
             let wanted: u64 = compute.wants.iter().map(|&(_, rows)| rows).sum();
             let own = compute.wants.iter().find(|&&(of, _)| of == group).map_or(0, |&(_, rows)| rows);
@@ -99,6 +100,17 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
 fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32) -> f32 {
     let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
     (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE)
+}
+
+/// How much shorter a memory is than usual, in doublings, five of which count as 1; longer is negative.
+fn shorter(minibatches: u32) -> f32 {
+    (HALF_LIFE_MINIBATCHES / minibatches.max(1) as f32).log2() / 5.0
+}
+
+/// Where what is wanted has moved, what was used long ago says little; elsewhere a short memory knows less.
+fn far_predictor(compute: &ComputeState, shorter: f32) -> f32 {
+    let moved = if shorter > 0.0 { compute.wait_share * compute.drift * CAUTION } else { 0.0 };
+    shorter.abs() * (NUISANCE - moved)
 }
 
 /// What is asked of other replicas instead: a gain where this link or node is what is slow, else a loss.
@@ -171,6 +183,7 @@ pub fn features(action: &Action, state: &ClusterState) -> [f32; FEATURES] {
         Change::Stage { storage, .. } => (Some(storage), 1.0),
         Change::Posture(posture) => (None, 1.0 - posture.prefetch_percent() as f32 / 100.0),
         Change::JobHorizon { minibatches, .. } => (None, 1.0 / minibatches.max(1) as f32),
+        Change::FarPredictor { minibatches } => (None, shorter(minibatches)),
         Change::WarmGroup(_) => (None, 1.0),
         Change::WarmBlock(_) => (None, 0.1),
     };
@@ -188,6 +201,11 @@ pub fn features(action: &Action, state: &ClusterState) -> [f32; FEATURES] {
         own[6] = busiest(compute, state);
         own[7] = compute.prefetch_share;
         own[8] = compute.cache_free;
+        own[9] = compute.stretched;
+        own[10] = compute.window_share.min(4.0) / 4.0;
+        own[11] = compute.moved_share.min(2.0) / 2.0;
+        own[12] = compute.minibatch_share;
+        own[13] = compute.drift;
     }
     f[FEATURES - 1] = predict(action, state);
     f.map(|value| if value.is_finite() { value.clamp(-10.0, 10.0) } else { 0.0 })
@@ -298,6 +316,7 @@ mod tests {
                 Change::LinkShare { storage: NodeId(2), percent },
                 Change::Posture(Posture::DemandOnly),
                 Change::JobHorizon { job: rudder_topology::JobId(0), minibatches: 1 },
+                Change::FarPredictor { minibatches: ahead },
                 Change::WarmGroup(state.compute[0].wants[0].0),
                 Change::WarmBlock(state.compute[0].next[0]),
             ];

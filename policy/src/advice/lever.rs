@@ -16,6 +16,7 @@ pub enum LeverId {
     Stage,
     Posture,
     JobHorizon,
+    FarPredictor,
     WarmGroup,
     WarmBlock,
 }
@@ -98,6 +99,13 @@ pub const LEVERS: &[Lever] = &[
             Field { name: "job", kind: Kind::Job },
             Field { name: "ahead_minibatches", kind: Kind::Integer { min: 1, max: 64 } },
         ],
+    },
+    Lever {
+        id: LeverId::FarPredictor,
+        name: "far_predictor",
+        what: "for how many minibatches a compute node remembers what was used, to guess what will be used beyond the \
+               announced ones: half counts after so many. Few where what is wanted has moved",
+        fields: &[COMPUTE, Field { name: "memory_minibatches", kind: Kind::Integer { min: 16, max: 4096 } }],
     },
     Lever {
         id: LeverId::WarmGroup,

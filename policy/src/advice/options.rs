@@ -2,7 +2,7 @@
 //! rather than by content, and whoever reads their choices must be able to see it.
 
 use super::directive::{Action, Change};
-use super::evaluate::predict;
+use super::evaluate::Evaluator;
 use super::lever::{ACTIONS_MAX, Kind, TTL_S_DEFAULT, Value, Vocabulary};
 use super::state::ClusterState;
 use crate::parameters::Posture;
@@ -26,7 +26,7 @@ const PROMISING: f32 = 0.02;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     pub action: Action,
-    /// See [`predict`].
+    /// See [`Evaluator::predict`].
     pub predicted: f32,
 }
 
@@ -59,18 +59,28 @@ impl Options {
     }
 }
 
-/// The options in a state that are expected to help, shuffled by the key.
-#[must_use]
-pub fn options(state: &ClusterState, vocabulary: &Vocabulary, key: Key) -> Options {
-    options_about(state, vocabulary, &[], key)
+/// What a question is about, beside the state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct About {
+    /// Nodes of jobs whose turn it is: for each the best option is among those shown, where one would help it.
+    pub focus: Vec<NodeId>,
+    /// What did not help not long ago: nothing like it is shown.
+    pub useless: Vec<Action>,
 }
 
-/// The same, and the best option for each node of `focus` is among them, where one would help it.
+/// The options in a state that the evaluator expects to help, shuffled by the key.
 #[must_use]
-pub fn options_about(state: &ClusterState, vocabulary: &Vocabulary, focus: &[NodeId], key: Key) -> Options {
+pub fn options(
+    state: &ClusterState,
+    vocabulary: &Vocabulary,
+    about: &About,
+    evaluator: &Evaluator,
+    key: Key,
+) -> Options {
     let mut all: Vec<_> = candidates(state, vocabulary)
         .into_iter()
-        .map(|action| Choice { action, predicted: predict(&action, state) })
+        .filter(|action| !about.useless.iter().any(|known| known.is_like(action)))
+        .map(|action| Choice { action, predicted: evaluator.predict(&action, state) })
         .filter(|choice| choice.predicted <= -PROMISING)
         .collect();
     all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.action.cmp(&b.action)));
@@ -78,7 +88,7 @@ pub fn options_about(state: &ClusterState, vocabulary: &Vocabulary, focus: &[Nod
         let helps = |choice: &&Choice| choice.action.compute == *node && choice.predicted < 0.0;
         all.iter().find(helps).copied()
     };
-    let mut shown: Vec<Choice> = focus.iter().filter_map(best).take(OPTIONS_MAX).collect();
+    let mut shown: Vec<Choice> = about.focus.iter().filter_map(best).take(OPTIONS_MAX).collect();
     for choice in all {
         let alike = shown.iter().filter(|known| known.action.lever() == choice.action.lever()).count();
         let same = shown.iter().any(|known| known.action.is_about_the_same(&choice.action));
@@ -118,6 +128,9 @@ pub fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> 
         let Value::Compute(compute) = value else { continue };
         add(compute, Change::Posture(Posture::DemandFirst));
         add(compute, Change::Posture(Posture::DemandOnly));
+        for minibatches in [32, 128] {
+            add(compute, Change::FarPredictor { minibatches });
+        }
         let wants = state.compute_node(compute).map_or(&[][..], |of| &of.wants);
         let offered = |value| vocabulary.entries(Kind::Group).iter().any(|&(_, known)| known == value);
         for &(group, _) in wants.iter().filter(|(group, _)| offered(Value::Group(*group))) {
@@ -152,9 +165,22 @@ mod tests {
         state
     }
 
+    fn of(state: &ClusterState, focus: &[NodeId], useless: &[Action]) -> Options {
+        let about = About { focus: focus.to_vec(), useless: useless.to_vec() };
+        options(state, &vocabulary(), &about, &Evaluator::default(), Key::new(1))
+    }
+
+    #[test]
+    fn what_did_not_help_is_not_shown() {
+        let shown = of(&degraded(), &[], &[]).actions();
+        let left = of(&degraded(), &[], &shown[..1]).actions();
+        assert!(shown.iter().any(|action| action.is_like(&shown[0])));
+        assert!(!left.iter().any(|action| action.is_like(&shown[0])), "{left:?}");
+    }
+
     #[test]
     fn options_are_few_safe_and_led_by_what_helps() {
-        let options = options(&degraded(), &vocabulary(), Key::new(1));
+        let options = of(&degraded(), &[], &[]);
         assert!((1..=OPTIONS_MAX).contains(&options.shown.len()), "{options:#?}");
         assert!(options.shown.iter().all(|choice| choice.predicted <= -PROMISING));
         let best = options.ranks.iter().position(|&rank| rank == 0).unwrap();
@@ -164,7 +190,9 @@ mod tests {
 
     #[test]
     fn the_order_is_the_keys_and_every_order_comes() {
-        let options = |seed| options(&degraded(), &vocabulary(), Key::new(seed));
+        let options = |seed| {
+            options(&degraded(), &vocabulary(), &About::default(), &Evaluator::default(), Key::new(seed))
+        };
         assert_eq!(options(7), options(7));
         let places: std::collections::BTreeSet<_> =
             (0..200).map(|seed| options(seed).ranks.iter().position(|&rank| rank == 0)).collect();
@@ -186,10 +214,9 @@ mod tests {
             let own = options.shown.iter().filter(|choice| choice.action.compute == NodeId(1));
             own.map(|choice| choice.predicted).fold(0.0, f32::min)
         };
-        let about = |focus: &[NodeId]| options_about(&state, &vocabulary(), focus, Key::new(1));
+        let about = |focus: &[NodeId]| of(&state, focus, &[]);
         assert!(of_other(&about(&[NodeId(1), NodeId(0)])) < 0.0, "{:#?}", about(&[NodeId(1), NodeId(0)]));
         assert!(about(&[NodeId(1), NodeId(0)]).shown.len() <= OPTIONS_MAX);
-        assert_eq!(about(&[]), options(&state, &vocabulary(), Key::new(1)));
     }
 
     #[test]
@@ -197,7 +224,7 @@ mod tests {
         let mut state = degraded();
         state.links[0].rate_share = 1.0;
         state.compute.iter_mut().for_each(|of| (of.wait_share, of.hit_rate) = (0.0, 1.0));
-        let options = options(&state, &vocabulary(), Key::new(1));
+        let options = of(&state, &[], &[]);
         assert!(options.shown.is_empty(), "{options:#?}");
     }
 }

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn both_forms_name_what_may_be_answered() {
         let (labels, vocabulary) = (labels(), vocabulary());
-        let options = options::options(&state(), &vocabulary, Key::new(1));
+        let (about, evaluator) = (options::About::default(), crate::advice::evaluate::Evaluator::default());
+        let options = options::options(&state(), &vocabulary, &about, &evaluator, Key::new(1));
         let refused =
             Refused { lever: Some("posture"), field: Some("compute"), reason: RefusalReason::UnknownId };
         let of = |form| prompt(form, "T1: fine\n", &options, &vocabulary, &[refused; 9], &labels);

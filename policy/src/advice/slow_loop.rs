@@ -3,9 +3,10 @@
 
 use super::coalesce::{Coalescer, focus};
 use super::directive::{Action, Directive};
+use super::evaluate::Evaluator;
 use super::labels::Labels;
 use super::lever::Vocabulary;
-use super::options::options_about;
+use super::options::{About, options};
 use super::report::Past;
 use super::state::ClusterState;
 use super::trial::{Move, Outcome, Trial, TrialConfig, TrialVerdict};
@@ -80,6 +81,7 @@ pub struct SlowCounts {
 pub struct SlowLoop {
     config: SlowConfig,
     labels: Labels,
+    evaluator: Evaluator,
     trigger: Trigger,
     coalescer: Coalescer,
     trial: Option<Trial>,
@@ -100,6 +102,7 @@ impl SlowLoop {
         SlowLoop {
             config,
             labels,
+            evaluator: Evaluator::default(),
             trigger: Trigger::new(config.trigger),
             coalescer: Coalescer::new(config.window_ns),
             trial: None,
@@ -111,6 +114,13 @@ impl SlowLoop {
             asked_ns: None,
             counts: SlowCounts::default(),
         }
+    }
+
+    /// With an evaluator that was learned from experience: it says what is worth asking about.
+    #[must_use]
+    pub fn with_evaluator(mut self, evaluator: Evaluator) -> Self {
+        self.evaluator = evaluator;
+        self
     }
 
     #[must_use]
@@ -173,16 +183,21 @@ impl SlowLoop {
 
     /// Whether there is anything to choose from.
     fn is_promising(&self, edges: &[Edge], state: &ClusterState) -> bool {
-        let focus = focus(edges, state);
-        let vocabulary = Vocabulary::about(state, &self.labels, &focus);
-        let options = options_about(state, &vocabulary, &focus, Key::new(0));
-        options.shown.iter().any(|choice| !self.is_useless(&choice.action, state.at_ns))
+        let about = self.about(edges, state);
+        let vocabulary = Vocabulary::about(state, &self.labels, &about.focus);
+        !options(state, &vocabulary, &about, &self.evaluator, Key::new(0)).shown.is_empty()
     }
 
-    /// Whether something like it did not help not long ago, whatever its amount.
-    fn is_useless(&self, action: &Action, now_ns: u64) -> bool {
-        let alike = |known: &Action| known.compute == action.compute && known.lever() == action.lever();
-        self.useless.iter().any(|(known, until_ns)| now_ns < *until_ns && alike(known))
+    /// What a consult about these edges is about.
+    #[must_use]
+    pub fn about(&self, edges: &[Edge], state: &ClusterState) -> About {
+        About { focus: focus(edges, state), useless: self.useless(state.at_ns).copied().collect() }
+    }
+
+    /// What did not help not long ago.
+    fn useless(&self, now_ns: u64) -> impl Iterator<Item = &Action> {
+        let known = self.useless.iter().filter(move |&&(_, until_ns)| now_ns < until_ns);
+        known.map(|(action, _)| action)
     }
 
     /// The consult's answer, and what of it has to be put in force: it is on trial from now on. An answer that comes after
@@ -197,7 +212,7 @@ impl SlowLoop {
         self.asked_ns?;
         self.ended();
         let mut directive = directive.clone();
-        directive.actions.retain(|action| !self.is_useless(action, now_ns));
+        directive.actions.retain(|action| !self.useless(now_ns).any(|known| known.is_like(action)));
         if directive.actions.is_empty() {
             return None;
         }

@@ -4,7 +4,7 @@ use super::campaign::is_served;
 use crate::sim::{SimSpec, Steer, Steering};
 use rudder_advisor::blocking::{Asker, AskerError};
 use rudder_advisor::{Consulted, Source};
-use rudder_policy::advice::coalesce::{focus, node_of};
+use rudder_policy::advice::coalesce::node_of;
 use rudder_policy::advice::coverage::{Coverage, LoopCoverage};
 use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::labels::Labels;
@@ -100,10 +100,11 @@ impl Slow {
         let labels = labels(spec);
         // Whoever is asked a second time has nothing to remember.
         let forgetful = Advisor { similarity_percent: 101, ..advisor.clone() };
+        let asker = Asker::open(advisor, labels.clone(), spec.seed)?;
         Ok(Slow {
             observed: observed(spec),
-            slow: SlowLoop::new(config, labels.clone()),
-            asker: Asker::open(advisor, labels.clone(), spec.seed)?,
+            slow: SlowLoop::new(config, labels.clone()).with_evaluator(asker.evaluator().clone()),
+            asker,
             again: Asker::open(&forgetful, labels.clone(), spec.seed ^ ANOTHER_ORDER)?,
             is_served: is_served(advisor.backend),
             labels,
@@ -142,11 +143,11 @@ impl Slow {
         for group in about {
             self.groups.entry(group).or_default().consults += 1;
         }
-        let (past, focus) = (self.slow.past(), focus(edges, &self.state));
-        let consulted = self.asker.consult(&self.state, &past, &focus);
+        let (past, about) = (self.slow.past(), self.slow.about(edges, &self.state));
+        let consulted = self.asker.consult(&self.state, &past, &about);
         self.note(&consulted);
         if consulted.source != Source::Cache {
-            let again = self.again.consult(&self.state, &past, &focus);
+            let again = self.again.consult(&self.state, &past, &about);
             self.consults.repeated += 1;
             self.consults.agreed += u64::from(actions(&again) == actions(&consulted));
         }

@@ -95,6 +95,10 @@ fn every_lever_can_be_written() {
             Change::JobHorizon { job: JobId(0), minibatches: 4 },
         ),
         (
+            r#"{"lever":"far_predictor","compute":"C0","memory_minibatches":64,"ttl_s":60}"#,
+            Change::FarPredictor { minibatches: 64 },
+        ),
+        (
             r#"{"lever":"warm_group","compute":"C0","group":"P1.hot","ttl_s":60}"#,
             Change::WarmGroup(hot(DatasetIndex(0), PartId(1))),
         ),
@@ -126,6 +130,7 @@ fn every_lever_can_be_written() {
         LeverId::Stage,
         LeverId::Posture,
         LeverId::JobHorizon,
+        LeverId::FarPredictor,
         LeverId::WarmGroup,
         LeverId::WarmBlock,
     ] {
@@ -341,6 +346,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert!([storage, through].iter().all(|node| [NodeId(2), NodeId(3)].contains(node)));
             }
             Change::JobHorizon { minibatches, .. } => prop_assert!((1..=64).contains(&minibatches)),
+            Change::FarPredictor { minibatches } => prop_assert!((16..=4096).contains(&minibatches)),
             Change::Posture(_) | Change::WarmGroup(_) | Change::WarmBlock(_) => {}
         }
     }
