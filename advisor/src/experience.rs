@@ -6,7 +6,7 @@ pub mod store;
 use crate::consult::Source;
 use rudder_policy::advice::cost::OpportunityCost;
 use rudder_policy::advice::directive::Directive;
-use rudder_policy::advice::evaluate::{FEATURES, features};
+use rudder_policy::advice::features::{INPUTS, inputs};
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::options::{Choice, Options};
 use rudder_policy::advice::parse::Refused;
@@ -50,12 +50,12 @@ impl Experience {
         self.outcome.measured.map(|change| -change)
     }
 
-    /// The sum of its actions' features: what the evaluator learns the measured change from.
+    /// The sum of its actions' inputs: what the evaluator learns the measured change from.
     #[must_use]
-    pub fn features(&self) -> [f32; FEATURES] {
-        let mut sum = [0.0; FEATURES];
+    pub fn inputs(&self) -> [f32; INPUTS] {
+        let mut sum = [0.0; INPUTS];
         for action in &self.directive.actions {
-            for (into, value) in sum.iter_mut().zip(features(action, &self.state)) {
+            for (into, value) in sum.iter_mut().zip(inputs(action, &self.state)) {
                 *into += value;
             }
         }

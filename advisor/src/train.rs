@@ -4,8 +4,10 @@
 pub mod distil;
 
 use crate::experience::Experience;
-use rudder_policy::advice::distilled::{Distilled, DistilledError};
-use rudder_policy::advice::evaluate::{Evaluator, FEATURES};
+use rudder_policy::advice::distilled::Distilled;
+use rudder_policy::advice::evaluate::Evaluator;
+use rudder_policy::advice::features::{INPUTS, ModelError, lever_table};
+use rudder_policy::advice::lever::{LEVERS, LeverId};
 use serde::de::DeserializeOwned;
 use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
@@ -17,20 +19,33 @@ use std::path::Path;
 pub const MEASURED_MIN: usize = 30;
 /// A model's file is some kilobytes.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
-/// Weight of the penalty; features are mostly within 0 to 1.
-const PENALTY: f64 = 0.1;
+/// Weight of the penalty; inputs are mostly within 0 to 1.
+const PENALTY: f64 = 3.0;
+/// Changes of the stall share beyond this count as this: what does great harm would outweigh all the rest.
+const CHANGE_MAX: f32 = 0.1;
+/// Smaller ones have no sign that could be told.
+const CHANGE_MIN: f32 = 0.001;
 
 /// An evaluator and how well it does on what it did not see, beside what needs no learning.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub evaluator: Evaluator,
     /// Measured directives in all; the newest fifth was kept apart to test on.
     pub measured: usize,
-    /// On the part kept apart, the share of signs that were right: the learned evaluator's, the closed form's, and the
-    /// better of the two constant answers'.
-    pub sign_learned: f32,
-    pub sign_closed_form: f32,
-    pub sign_constant: f32,
+    /// On the part kept apart.
+    pub signs: Signs,
+    /// The same of the directives that pull one lever only, for levers of which some were measured.
+    pub levers: Vec<(&'static str, Signs)>,
+}
+
+/// Which share of the signs of measured changes was right: the learned evaluator's, the closed form's, and the better
+/// of the two constant answers'.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Signs {
+    pub measured: usize,
+    pub learned: f32,
+    pub closed_form: f32,
+    pub constant: f32,
 }
 
 /// Why nothing was learned.
@@ -56,20 +71,35 @@ pub fn train(experience: &[Experience]) -> Result<Trained, TrainError> {
     }
     let (seen, apart) = measured.split_at(measured.len() - measured.len() / 5);
     let evaluator = fit(seen)?;
-    let right = |predict: &dyn Fn(&Experience) -> f32| {
-        let right = apart.iter().filter(|(e, change)| (predict(e) < 0.0) == (*change < 0.0)).count();
-        right as f32 / apart.len() as f32
+    let told = |(_, change): &&(&Experience, f32)| change.abs() >= CHANGE_MIN;
+    let apart: Vec<_> = apart.iter().filter(told).copied().collect();
+    let of_lever = |lever: LeverId| {
+        let pulls = |(e, _): &&(&Experience, f32)| e.directive.actions.iter().all(|a| a.lever() == lever);
+        apart.iter().filter(pulls).copied().collect::<Vec<_>>()
     };
-    let sum = |evaluator: Evaluator| {
-        move |e: &Experience| e.directive.actions.iter().map(|a| evaluator.predict(a, &e.state)).sum::<f32>()
-    };
+    let levers = LEVERS.iter().map(|lever| (lever.name, signs(&evaluator, &of_lever(lever.id))));
     Ok(Trained {
-        evaluator,
+        signs: signs(&evaluator, &apart),
+        levers: levers.filter(|(_, signs)| signs.measured > 0).collect(),
         measured: measured.len(),
-        sign_learned: right(&sum(evaluator)),
-        sign_closed_form: right(&sum(Evaluator::ClosedForm)),
-        sign_constant: right(&|_| -1.0).max(right(&|_| 1.0)),
+        evaluator,
     })
+}
+
+fn signs(evaluator: &Evaluator, measured: &[(&Experience, f32)]) -> Signs {
+    let right = |predict: &dyn Fn(&Experience) -> f32| {
+        let right = measured.iter().filter(|(e, change)| (predict(e) < 0.0) == (*change < 0.0)).count();
+        right as f32 / measured.len().max(1) as f32
+    };
+    let sum = |evaluator: &Evaluator, e: &Experience| {
+        e.directive.actions.iter().map(|a| evaluator.predict(a, &e.state)).sum::<f32>()
+    };
+    Signs {
+        measured: measured.len(),
+        learned: right(&|e| sum(evaluator, e)),
+        closed_form: right(&|e| sum(&Evaluator::ClosedForm, e)),
+        constant: right(&|_| -1.0).max(right(&|_| 1.0)),
+    }
 }
 
 fn fit(seen: &[(&Experience, f32)]) -> Result<Evaluator, TrainError> {
@@ -77,32 +107,34 @@ fn fit(seen: &[(&Experience, f32)]) -> Result<Evaluator, TrainError> {
     // Each row once more with the other sign: then nothing is left for an intercept, and a directive's prediction is
     // the sum of its actions'.
     let signed = || [1.0, -1.0].into_iter().flat_map(|sign| seen.iter().map(move |of| (sign, of)));
-    let row = |(sign, (e, _)): (f64, &(&Experience, f32))| e.features().map(|f| f64::from(f) * sign).to_vec();
+    let row = |(sign, (e, _)): (f64, &(&Experience, f32))| e.inputs().map(|f| f64::from(f) * sign).to_vec();
     let rows: Vec<Vec<f64>> = signed().map(row).collect();
     let x = DenseMatrix::from_2d_vec(&rows).map_err(fail)?;
-    let y: Vec<f64> = signed().map(|(sign, &(_, change))| f64::from(change) * sign).collect();
+    let clamped = |change: f32| f64::from(change.clamp(-CHANGE_MAX, CHANGE_MAX));
+    let y: Vec<f64> = signed().map(|(sign, &(_, change))| clamped(change) * sign).collect();
     let parameters = RidgeRegressionParameters { alpha: PENALTY, normalize: false, ..Default::default() };
     let fitted = RidgeRegression::fit(&x, &y, parameters).map_err(fail)?;
-    let mut weights = [0.0; FEATURES];
-    for (at, weight) in weights.iter_mut().enumerate() {
-        *weight = *fitted.coefficients().get((at, 0)) as f32;
-    }
-    Ok(Evaluator::Learned { weights })
+    let weights = (0..INPUTS).map(|at| *fitted.coefficients().get((at, 0)) as f32).collect();
+    let evaluator = Evaluator::Learned { lever_table: lever_table(), weights };
+    evaluator.check().map_err(|error| TrainError::Regression { reason: error.to_string() })?;
+    Ok(evaluator)
 }
 
-/// Reads an evaluator that was trained before.
+/// Reads an evaluator that was trained before, with this table of levers.
 pub fn read(path: &Path) -> Result<Evaluator, TrainError> {
-    read_json(path)
+    let evaluator: Evaluator = read_json(path)?;
+    evaluator.check().map_err(|error| unusable(path, error))?;
+    Ok(evaluator)
+}
+
+fn unusable(path: &Path, error: ModelError) -> TrainError {
+    TrainError::File { file: path.display().to_string(), reason: error.to_string() }
 }
 
 /// Reads a distilled advisor that was trained before, with this table of levers.
 pub fn read_distilled(path: &Path) -> Result<Distilled, TrainError> {
     let model: Distilled = read_json(path)?;
-    let fail = |error: DistilledError| TrainError::File {
-        file: path.display().to_string(),
-        reason: error.to_string(),
-    };
-    model.check().map(|()| model).map_err(fail)
+    model.check().map(|()| model).map_err(|error| unusable(path, error))
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
@@ -188,12 +220,18 @@ pub(crate) mod tests {
         let all: Vec<_> = (0..400).map(experience).collect();
         let trained = train(&all).unwrap();
         assert_eq!(trained.measured, 400);
-        assert!(trained.sign_learned > 0.85, "{trained:?}");
-        assert!(trained.sign_learned > trained.sign_constant + 0.1, "{trained:?}");
+        assert!(trained.signs.learned > 0.85, "{trained:?}");
+        assert!(trained.signs.learned > trained.signs.constant + 0.1, "{trained:?}");
+        let of = |name| trained.levers.iter().find(|(lever, _)| *lever == name).unwrap().1;
+        assert!(of("posture").learned > of("posture").constant + 0.1, "{trained:?}");
+        assert_eq!(of("posture").measured + of("job_horizon").measured, trained.signs.measured);
         let text = serde_json::to_string(&trained.evaluator).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("e.json"), text).unwrap();
         assert_eq!(read(&folder.path().join("e.json")).unwrap(), trained.evaluator);
+        let other = Evaluator::Learned { lever_table: 1, weights: vec![0.0; INPUTS] };
+        std::fs::write(folder.path().join("o.json"), serde_json::to_string(&other).unwrap()).unwrap();
+        assert!(read(&folder.path().join("o.json")).unwrap_err().to_string().contains("another table"));
         assert!(read(&folder.path().join("none.json")).unwrap_err().to_string().contains("none.json"));
     }
 

@@ -10,7 +10,8 @@ use rudder_advisor::open::open;
 use rudder_advisor::{Consultant, Consulted, Source};
 use rudder_policy::advice::breaker::{BreakerConfig, BreakerState};
 use rudder_policy::advice::directive::{Action, Change};
-use rudder_policy::advice::distilled::{Distilled, INPUTS, lever_table};
+use rudder_policy::advice::distilled::Distilled;
+use rudder_policy::advice::features::{INPUTS, lever_table};
 use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId, SecretPlace};
 use server::{Act, Server};
 

@@ -5,7 +5,7 @@
 //! fast loop never waits for any of it.
 //!
 //! Reading order: state (what observers measured), sample and observe (how it is found out), labels (how nodes are called), trigger, coalesce and rotation (when to ask, and about whom),
-//! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, options, choose (rules and
+//! report (what is told), lever, directive, schema, parse (what may be answered), evaluate, features, options, choose (rules and
 //! controls), distilled (a small learned model), prompt; reuse, breaker, retry (asking well); enact (directive to parameters), trial (was it good), cost (what it kept from others);
 //! slow_loop (all of it, in order), coverage (does it live).
 
@@ -30,6 +30,7 @@ pub mod schema;
 pub mod choose;
 pub mod distilled;
 pub mod evaluate;
+pub mod features;
 pub mod options;
 pub mod prompt;
 

@@ -47,6 +47,9 @@ pub const LINK_SHARE_MIN: u8 = 10;
 /// [`Parameters::half_life_minibatches`] where nobody says another one.
 pub const HALF_LIFE_MINIBATCHES: f32 = 512.0;
 
+/// [`Parameters::near_minibatches`] where nobody says another number.
+pub const NEAR_MINIBATCHES: u32 = 3;
+
 /// What a policy may be told at run time. A directive only ever produces a new value of this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
@@ -95,7 +98,7 @@ impl Default for Parameters {
             job_horizons: BTreeMap::new(),
             warm: vec![],
             half_life_minibatches: HALF_LIFE_MINIBATCHES,
-            near_minibatches: 3,
+            near_minibatches: NEAR_MINIBATCHES,
             likely_accuracy_min: 0.76,
             foreseen_bytes_max: 64 << 20,
         }

@@ -1,15 +1,16 @@
 //! The distilled advisor: which of the options that were shown did the best directives of the past take? Learned by
 //! logistic regression, one row an option.
 //!
-//! The best directive for a state is the one that was measured to help most among the states alike (those that would
-//! have shared a directive, see [`rudder_policy::advice::reuse`]); where none helped, the best was to do nothing.
+//! The best directive for a state is the one that was measured to help most, on average, in the states alike (those that
+//! would have shared a directive, see [`rudder_policy::advice::reuse`]); where none helped, the best was to do nothing.
 
 use super::TrainError;
 use crate::experience::Experience;
 use rudder_graph::random::Key;
 use rudder_policy::advice::directive::Action;
-use rudder_policy::advice::distilled::{Distilled, INPUTS, inputs, lever_table};
+use rudder_policy::advice::distilled::Distilled;
 use rudder_policy::advice::evaluate::Evaluator;
+use rudder_policy::advice::features::{INPUTS, inputs, lever_table};
 use rudder_policy::advice::lever::{ACTIONS_MAX, LEVERS, LeverId, Vocabulary};
 use rudder_policy::advice::options::{About, Options, options};
 use rudder_policy::advice::reuse::THRESHOLD_DEFAULT;
@@ -19,6 +20,8 @@ use smartcore::linear::logistic_regression::{LogisticRegression, LogisticRegress
 
 /// A change of the wait share smaller than this is noise, and no reason to imitate anybody.
 const GAIN_MIN: f32 = 0.01;
+/// A greater gain, or harm, of one action counts as this.
+const GAIN_MAX: f32 = 0.1;
 /// Only the newest experience is learned from: each is compared with each.
 const ENTRIES_MAX: usize = 2000;
 /// Weight of the penalty; inputs are mostly within 0 to 1.
@@ -45,6 +48,40 @@ struct Case<'a> {
     experience: &'a Experience,
     options: Options,
     best: Vec<Action>,
+    /// What single actions were measured to gain.
+    alone: Vec<(Action, f32)>,
+}
+
+/// What a directive gained in states that are alike: the mean, since what helped by chance once is no example.
+struct Tried<'a> {
+    actions: &'a [Action],
+    count: u32,
+    reward: f32,
+}
+
+impl Tried<'_> {
+    fn alone(&self) -> Option<(Action, f32)> {
+        let &[action] = self.actions else { return None };
+        Some((action, self.reward))
+    }
+}
+
+fn tried<'a>(entries: impl Iterator<Item = &'a Experience>) -> Vec<Tried<'a>> {
+    let mut all: Vec<Tried<'a>> = vec![];
+    for (entry, reward) in entries.filter_map(|entry| Some((entry, entry.reward()?))) {
+        let actions = &entry.directive.actions[..];
+        let is_same = |tried: &&mut Tried<'_>| {
+            tried.actions.len() == actions.len() && tried.actions.iter().zip(actions).all(|(a, b)| same(a, b))
+        };
+        match all.iter_mut().find(is_same) {
+            Some(tried) => {
+                tried.count += 1;
+                tried.reward += (reward - tried.reward) / tried.count as f32;
+            }
+            None => all.push(Tried { actions, count: 1, reward }),
+        }
+    }
+    all
 }
 
 /// Fits the distilled advisor. The newest fifth of what was measured is only tested on.
@@ -132,13 +169,15 @@ fn cases<'a>(entries: &[&'a Experience]) -> Vec<Case<'a>> {
     };
     let case = |(experience, own): (&&'a Experience, &Vec<f32>)| {
         let similar = directions.iter().zip(entries).filter(|(other, _)| alike(own, other));
-        let helped = similar.filter_map(|(_, e)| Some((e.reward()?, *e)));
-        let best = helped.chain(experience.reward().map(|reward| (reward, *experience)));
-        let best = best.filter(|(reward, _)| *reward >= GAIN_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+        let similar = similar.map(|(_, e)| *e).chain(own.is_empty().then_some(*experience));
+        let tried = tried(similar);
+        let best = tried.iter().filter(|tried| tried.reward >= GAIN_MIN);
+        let best = best.max_by(|a, b| a.reward.total_cmp(&b.reward));
         Case {
             experience,
             options: shown(experience),
-            best: best.map_or_else(Vec::new, |(_, e)| e.directive.actions.clone()),
+            best: best.map_or_else(Vec::new, |best| best.actions.to_vec()),
+            alone: tried.iter().filter_map(Tried::alone).collect(),
         }
     };
     entries.iter().zip(&directions).map(case).collect()
@@ -189,7 +228,8 @@ fn fit(seen: &[Case<'_>]) -> Result<Distilled, TrainError> {
     Ok(model)
 }
 
-/// The threshold with which the model agrees most with what it was learned from.
+/// The threshold with which the model gains most where it was learned: agreement would let it do nothing, which is the
+/// best answer in most states.
 fn best_threshold(model: &Distilled, seen: &[Case<'_>]) -> f32 {
     let score = |case: &Case<'_>, action: &Action| model.score(&inputs(action, &case.experience.state));
     let scored = |case: &&Case<'_>| {
@@ -201,13 +241,19 @@ fn best_threshold(model: &Distilled, seen: &[Case<'_>]) -> f32 {
     const TRIED: usize = 100;
     let tried = (0..TRIED).map(|at| at * scores.len() / TRIED);
     let tried = tried.filter(|&at| at < scores.len()).map(|at| scores[at]).chain([highest]);
-    let agrees = |threshold: f32| {
+    let gains = |threshold: f32| {
         let model = Distilled { threshold, ..model.clone() };
         let answer = |case: &Case<'_>| taken(case, model.choose(&case.options, &case.experience.state));
-        seen.iter().map(|case| agreement(&case.best, &answer(case))).sum::<f32>()
+        seen.iter().map(|case| gain(case, &answer(case))).sum::<f32>()
     };
-    let best = tried.map(|threshold| (agrees(threshold), threshold)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let best = tried.map(|threshold| (gains(threshold), threshold)).max_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or(highest, |(_, threshold)| threshold)
+}
+
+/// What these actions were measured to gain, each alone; of those that were never tried nothing is known.
+fn gain(case: &Case<'_>, actions: &[Action]) -> f32 {
+    let of = |action: &Action| case.alone.iter().find(|(known, _)| same(known, action));
+    actions.iter().filter_map(of).map(|&(_, reward)| reward.clamp(-GAIN_MAX, GAIN_MAX)).sum()
 }
 
 #[cfg(test)]

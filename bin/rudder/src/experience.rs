@@ -83,7 +83,7 @@ fn show(entries: &[(u64, Experience)]) -> Result<(), Failure> {
         ))?;
     }
     say(format_args!(
-        "{} directives; changes are of the wait share, negative is better; late: fetched while a trainer waited, \
+        "{} directives; changes are of the stall share, negative is better; late: fetched while a trainer waited, \
          beyond what as many minibatches fetched so before",
         entries.len()
     ))
@@ -97,12 +97,14 @@ fn learn(all: &[Experience], out: &Path) -> Result<(), Failure> {
     let trained = train(all).map_err(refused)?;
     write(out, &trained.evaluator)?;
     say(format_args!("{}: learned from {} measured directives", out.display(), trained.measured))?;
-    say(format_args!(
-        "sign accuracy on the newest fifth: learned {:.0} %, closed form {:.0} %, best constant answer {:.0} %",
-        trained.sign_learned * 100.0,
-        trained.sign_closed_form * 100.0,
-        trained.sign_constant * 100.0
-    ))
+    say("sign accuracy on the newest fifth  measured  learned  closed form  best constant answer")?;
+    let all = ("all", trained.signs);
+    trained.levers.into_iter().chain([all]).try_for_each(|(lever, signs)| {
+        let percent = |share: f32| format!("{:.0} %", share * 100.0);
+        let (learned, closed, constant) =
+            (percent(signs.learned), percent(signs.closed_form), percent(signs.constant));
+        say(format_args!("  {lever:<32} {:>8}  {learned:>7}  {closed:>11}  {constant:>20}", signs.measured))
+    })
 }
 
 fn distil_to(all: &[Experience], out: &Path) -> Result<(), Failure> {

@@ -3,9 +3,9 @@
 //! The closed form here is the start; a learned model takes the same features once there is experience.
 
 use super::directive::{Action, Change};
-use super::lever::LEVERS;
+use super::features::{ModelError, check, inputs};
 use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
-use crate::parameters::{HALF_LIFE_MINIBATCHES, Posture};
+use crate::parameters::{HALF_LIFE_MINIBATCHES, NEAR_MINIBATCHES, Posture};
 use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,6 @@ const CAUTION: f32 = 0.5;
 const SLOW: f32 = 0.3;
 /// What moving bytes for nothing costs.
 const NUISANCE: f32 = 0.01;
-
-/// The features of [`features`] that are no lever and no prediction.
-pub const OWN: std::ops::Range<usize> = LEVERS.len()..LEVERS.len() + 14;
-/// Numbers of [`features`].
-pub const FEATURES: usize = OWN.end + 1;
 
 /// The expected change of the wait share of whoever gains or loses most by the action.
 #[must_use]
@@ -42,7 +37,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
         Change::JobHorizon { job, minibatches } => {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
-            job_horizon(compute, own, minibatches)
+            job_horizon(compute, own, minibatches, busiest(compute, state))
         }
         Change::FarPredictor { minibatches } => far_predictor(compute, shorter(minibatches)),
         Change::WarmGroup(group) => {
@@ -56,7 +51,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
 }
 
 /// Of the node's links, the one used most.
-fn busiest(compute: &ComputeState, state: &ClusterState) -> f32 {
+pub(super) fn busiest(compute: &ComputeState, state: &ClusterState) -> f32 {
     let own = state.links.iter().filter(|link| link.compute == compute.node);
     own.map(|link| link.bandwidth_use).fold(0.0, f32::max)
 }
@@ -95,15 +90,33 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     -compute.wait_share * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * CAUTION
 }
 
-/// What is not fetched ahead is waited for. What others may gain by it cannot be told from a state: tried alone in drawn
-/// clusters it helped and hurt where all that is measured was alike (`rudder scenario decide`).
-fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32) -> f32 {
+/// Announced minibatches that take less of the cache than this leave room for what is used again and again; those that
+/// take more than all of it push it out, and each other.
+const CROWDED: std::ops::Range<f32> = 0.7..1.0;
+/// Of what is lost in a crowded cache, what goes when less is fetched ahead: the median of drawn clusters
+/// (`rudder scenario decide`) is a tenth for one compute node and a fifth for all of them.
+const UNCROWDED: f32 = 0.2;
+
+/// What is not fetched ahead is waited for; but where the window crowds the cache, or a full link, fewer bytes are moved
+/// without it. As many minibatches as are near anyway change nothing.
+fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32, busiest: f32) -> f32 {
     let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-    (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE)
+    let loss = (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE);
+    if minibatches >= NEAR_MINIBATCHES || busiest < IDLE {
+        return loss;
+    }
+    let crowded = (compute.window_share - CROWDED.start) / (CROWDED.end - CROWDED.start);
+    let crowded = crowded.clamp(0.0, 1.0);
+    loss * (1.0 - crowded) - stall(compute) * UNCROWDED * crowded
+}
+
+/// Of the time, what is lost by waiting and by stretched steps.
+fn stall(compute: &ComputeState) -> f32 {
+    compute.wait_share + (1.0 - compute.wait_share) * compute.stretched
 }
 
 /// How much shorter a memory is than usual, in doublings, five of which count as 1; longer is negative.
-fn shorter(minibatches: u32) -> f32 {
+pub(super) fn shorter(minibatches: u32) -> f32 {
     (HALF_LIFE_MINIBATCHES / minibatches.max(1) as f32).log2() / 5.0
 }
 
@@ -170,65 +183,32 @@ fn warm(compute: &ComputeState, part_of_wants: f32, state: &ClusterState) -> f32
     -compute.wait_share * missed * part_of_wants * compute.cache_free.min(0.5) * 2.0 * CAUTION
 }
 
-/// What a learned model is told of an action in a state; all finite, most within 0 to 1: which lever it is, in the
-/// table's order, then amount and state ([`OWN`]), then the closed form's answer, so that a model can start from it.
-#[must_use]
-pub fn features(action: &Action, state: &ClusterState) -> [f32; FEATURES] {
-    let mut f = [0.0; FEATURES];
-    if let Some(lever) = LEVERS.iter().position(|lever| lever.id == action.lever()) {
-        f[lever] = 1.0;
-    }
-    let (storage, amount) = match action.change {
-        Change::LinkShare { storage, percent } => (Some(storage), 1.0 - f32::from(percent) / 100.0),
-        Change::Stage { storage, .. } => (Some(storage), 1.0),
-        Change::Posture(posture) => (None, 1.0 - posture.prefetch_percent() as f32 / 100.0),
-        Change::JobHorizon { minibatches, .. } => (None, 1.0 / minibatches.max(1) as f32),
-        Change::FarPredictor { minibatches } => (None, shorter(minibatches)),
-        Change::WarmGroup(_) => (None, 1.0),
-        Change::WarmBlock(_) => (None, 0.1),
-    };
-    let own = &mut f[OWN];
-    own[0] = amount;
-    if let Some(storage) = storage {
-        let node = state.storage_node(storage);
-        own[1] = node.map_or(0.0, |node| node.load);
-        own[2] = node.map_or(0.0, |node| node.replicated);
-        own[3] = state.link(storage, action.compute).map_or(1.0, |link| link.rate_share);
-    }
-    if let Some(compute) = state.compute_node(action.compute) {
-        own[4] = compute.wait_share;
-        own[5] = compute.hit_rate;
-        own[6] = busiest(compute, state);
-        own[7] = compute.prefetch_share;
-        own[8] = compute.cache_free;
-        own[9] = compute.stretched;
-        own[10] = compute.window_share.min(4.0) / 4.0;
-        own[11] = compute.moved_share.min(2.0) / 2.0;
-        own[12] = compute.minibatch_share;
-        own[13] = compute.drift;
-    }
-    f[FEATURES - 1] = predict(action, state);
-    f.map(|value| if value.is_finite() { value.clamp(-10.0, 10.0) } else { 0.0 })
-}
-
 /// Who predicts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evaluator {
     #[default]
     ClosedForm,
-    /// Linear in [`features`]; its weights were learned from experience.
-    Learned { weights: [f32; FEATURES] },
+    /// Linear in [`inputs`]; its weights were learned from experience, with this table of levers.
+    Learned { lever_table: u64, weights: Vec<f32> },
 }
 
 impl Evaluator {
+    /// One read from outside may be of another version.
+    pub fn check(&self) -> Result<(), ModelError> {
+        match self {
+            Evaluator::ClosedForm => Ok(()),
+            Evaluator::Learned { lever_table, weights } => check(*lever_table, weights),
+        }
+    }
+
     /// The expected change of the wait share; negative is better.
     #[must_use]
     pub fn predict(&self, action: &Action, state: &ClusterState) -> f32 {
         match self {
             Evaluator::ClosedForm => predict(action, state),
-            Evaluator::Learned { weights } => {
-                let predicted: f32 = weights.iter().zip(features(action, state)).map(|(w, f)| w * f).sum();
+            Evaluator::Learned { weights, .. } => {
+                let predicted: f32 = weights.iter().zip(inputs(action, state)).map(|(w, f)| w * f).sum();
                 if predicted.is_finite() { predicted.clamp(-1.0, 1.0) } else { 0.0 }
             }
         }
@@ -238,6 +218,7 @@ impl Evaluator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advice::features::{FEATURES, INPUTS, features, lever_table};
     use crate::advice::parse::tests::state;
     use proptest::prelude::*;
 
@@ -285,10 +266,47 @@ mod tests {
     }
 
     #[test]
+    fn fetching_less_far_ahead_helps_where_the_window_crowds_the_cache() {
+        let horizon = |minibatches| {
+            let change = Change::JobHorizon { job: rudder_topology::JobId(0), minibatches };
+            Action { compute: NodeId(0), change, ttl_s: 60 }
+        };
+        let mut state = state();
+        let compute = &mut state.compute[0];
+        (compute.wait_share, compute.stretched, compute.window_share) = (0.05, 0.15, 2.0);
+        (compute.hit_rate, compute.prefetch_share, compute.jobs[0].ahead) = (0.9, 1.0, 9);
+        state.links[0].bandwidth_use = 1.0;
+        assert!(predict(&horizon(1), &state) < -0.02);
+        assert!(predict(&horizon(4), &state) > 0.0, "as many are near anyway");
+        state.compute[0].window_share = 0.3;
+        assert!(predict(&horizon(1), &state) > 0.0, "there is room");
+        state.compute[0].window_share = 2.0;
+        state.links.iter_mut().for_each(|link| link.bandwidth_use = 0.1);
+        assert!(predict(&horizon(1), &state) > 0.0, "links are idle");
+    }
+
+    #[test]
+    fn a_short_memory_helps_where_what_is_wanted_has_moved() {
+        let remember = |minibatches| {
+            let change = Change::FarPredictor { minibatches };
+            Action { compute: NodeId(0), change, ttl_s: 60 }
+        };
+        let mut state = state();
+        (state.compute[0].wait_share, state.compute[0].drift) = (0.4, 0.5);
+        assert!(predict(&remember(32), &state) < predict(&remember(128), &state));
+        assert!(predict(&remember(128), &state) < -0.02 && predict(&remember(4096), &state) > 0.0);
+        state.compute[0].drift = 0.0;
+        assert!(predict(&remember(32), &state) > 0.0);
+    }
+
+    #[test]
     fn a_learned_evaluator_can_say_what_the_closed_form_says() {
-        let mut weights = [0.0; FEATURES];
+        let learned = |weights| Evaluator::Learned { lever_table: lever_table(), weights };
+        let mut weights = vec![0.0; INPUTS];
         weights[FEATURES - 1] = 1.0;
-        let learned = Evaluator::Learned { weights };
+        let wild = learned(vec![f32::NAN; INPUTS]);
+        let learned = learned(weights);
+        assert_eq!((learned.check(), Evaluator::ClosedForm.check()), (Ok(()), Ok(())));
         let mut state = state();
         state.storage = vec![node(2, 0.5, 1.0), node(3, 0.5, 1.0)];
         state.links[0].rate_share = 0.3;
@@ -296,7 +314,7 @@ mod tests {
             let action = share(0, 2, percent);
             assert_eq!(learned.predict(&action, &state), Evaluator::ClosedForm.predict(&action, &state));
         }
-        let wild = Evaluator::Learned { weights: [f32::NAN; FEATURES] };
+        assert!(wild.check().is_err());
         assert_eq!(wild.predict(&share(0, 2, 50), &state), 0.0);
     }
 
@@ -311,6 +329,8 @@ mod tests {
             state.links[0].rate_share = values[3];
             state.compute[0].wait_share = values[4];
             state.compute[0].hit_rate = values[5];
+            (state.compute[0].stretched, state.compute[0].window_share) = (values[0], values[1]);
+            (state.compute[0].moved_share, state.compute[0].drift) = (values[2], values[3]);
             state.compute[0].jobs[0].ahead = ahead;
             let changes = [
                 Change::LinkShare { storage: NodeId(2), percent },

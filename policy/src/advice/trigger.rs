@@ -77,7 +77,7 @@ impl Default for TriggerConfig {
         let threshold = |enter, leave, step| Threshold { enter, leave, step };
         TriggerConfig {
             wait: threshold(0.15, 0.08, 0.10),
-            stretched: threshold(0.15, 0.08, 0.10),
+            stretched: threshold(0.10, 0.06, 0.06),
             gpu_idle: threshold(0.40, 0.25, 0.20),
             miss: threshold(0.30, 0.15, 0.20),
             drift: threshold(0.30, 0.15, 0.20),
