@@ -66,6 +66,9 @@ pub struct Storage {
     pub mode: StorageMode,
     /// Bound of the hot cache in `direct` mode.
     pub hot_cache_bytes: Bytes,
+    /// Memory for copies of blocks that other storage nodes own, all datasets of the node together; zero: it keeps none
+    /// and serves none.
+    pub staging_bytes: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -107,7 +107,7 @@ fn write_node(node: &Node, out: &mut String) -> fmt::Result {
     writeln!(out, "    control {}", node.control_address)?;
     if let (Some(address), Some(storage)) = (node.data_address, &node.storage) {
         write!(out, "    data {address}, {} in {}", storage.mode, storage.directory.display())?;
-        writeln!(out, ", hot cache {}", storage.hot_cache_bytes)?;
+        writeln!(out, ", hot cache {}, staging {}", storage.hot_cache_bytes, storage.staging_bytes)?;
     }
     if let (Some(socket), Some(compute)) = (&node.trainer_socket, &node.compute) {
         write!(

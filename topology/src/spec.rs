@@ -82,6 +82,9 @@ pub struct NodeSpec {
     /// Bound of the hot cache in `direct` mode. Default 64 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_cache: Option<String>,
+    /// Memory of a storage node for copies of blocks that others own, taken as it is used. Default 256 MiB; `0`: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staging: Option<String>,
     /// `shared` (the default): movers share cores with training. `reserved`: see the next two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<String>,

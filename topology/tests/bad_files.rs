@@ -112,6 +112,24 @@ fn names_and_roles() {
             "t.toml:7: `cache` is for compute nodes and `s0` is none; remove it or add \"compute\" to the node's roles",
         ],
     );
+    check(
+        &format!("{COMPUTE}staging = \"1MiB\"\n"),
+        &[
+            "t.toml:8: `staging` is for storage nodes and `c0` is none; remove it or add \"storage\" to the node's roles",
+        ],
+    );
+}
+
+#[test]
+fn storage_settings() {
+    for key in ["hot_cache", "staging"] {
+        check(
+            &format!("{STORAGE}{key} = \"1 parsec\"\n"),
+            &[&format!(
+                "t.toml:7: `{key} = \"1 parsec\"`: unknown unit `parsec`; write a size such as \"64MiB\", \"512KiB\", \"1GB\" or a number of bytes"
+            )],
+        );
+    }
 }
 
 #[test]

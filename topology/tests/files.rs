@@ -46,6 +46,23 @@ fn the_laptop_shares_cores_and_starts_paths_at_its_folder() {
 }
 
 #[test]
+fn storage_nodes_stage_unless_told_not_to() {
+    let node = "[[nodes]]\nname = \"s0\"\nroles = [\"storage\"]\ncontrol = \"127.0.0.1:0\"\ndata = \"127.0.0.1:0\"\n\
+                storage_directory = \"d\"\n";
+    for (defaults, own, expected) in [
+        ("", "", 256 << 20),
+        ("staging = \"3MiB\"\n", "", 3 << 20),
+        ("staging = \"3MiB\"\n", "staging = \"0\"\n", 0),
+        ("", "staging = 0\n", 0),
+    ] {
+        let file = format!("[defaults]\n{defaults}{node}{own}");
+        let cluster = compile(&file, Path::new("t.toml")).unwrap_or_else(|errors| panic!("{errors}"));
+        let storage = cluster.nodes[0].storage.as_ref().unwrap();
+        assert_eq!(storage.staging_bytes, Bytes(expected), "{file}");
+    }
+}
+
+#[test]
 fn the_lab_prefers_the_replica_with_the_better_link() {
     let cluster = load(&shipped("lab.toml")).unwrap();
     let id = |name: &str| cluster.node_named(&NodeName::new(name).unwrap()).unwrap().id;

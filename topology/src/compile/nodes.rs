@@ -19,6 +19,7 @@ const LOOK_AHEAD_DEFAULT: u32 = 8;
 const READY_AHEAD_MAX: u32 = 64;
 const CREDITS_MAX: u32 = 1024;
 const HOT_CACHE_DEFAULT: Bytes = Bytes(64 << 20);
+const STAGING_DEFAULT: Bytes = Bytes(256 << 20);
 /// `sun_path` has 108 bytes with its NUL; a little room stays for a temporary name beside it.
 const SOCKET_PATH_MAX: usize = 100;
 
@@ -179,7 +180,7 @@ impl<'a> Compiler<'a> {
     /// A setting of a role that the node does not have is a mistake, unless it is a default.
     fn check_roles_of_keys(&mut self, head: &Head) {
         let n = head.id.index();
-        let keys: [(&'static str, &'static str, bool); 9] = [
+        let keys: [(&'static str, &'static str, bool); 10] = [
             ("trainer_socket", "compute", head.roles.compute),
             ("cache", "compute", head.roles.compute),
             ("policy", "compute", head.roles.compute),
@@ -189,6 +190,7 @@ impl<'a> Compiler<'a> {
             ("storage_directory", "storage", head.roles.storage),
             ("storage_mode", "storage", head.roles.storage),
             ("hot_cache", "storage", head.roles.storage),
+            ("staging", "storage", head.roles.storage),
         ];
         if head.roles == Roles::default() {
             return;
@@ -244,7 +246,16 @@ impl<'a> Compiler<'a> {
             Some((path, text)) => self.parse(&path, "hot_cache", text),
             None => Some(HOT_CACHE_DEFAULT),
         };
-        let storage = Storage { directory: directory?, mode: mode?, hot_cache_bytes: hot_cache_bytes? };
+        let staging_bytes = match self.setting(n, "staging", |node| node.staging.as_deref()) {
+            Some((path, text)) => self.parse(&path, "staging", text),
+            None => Some(STAGING_DEFAULT),
+        };
+        let storage = Storage {
+            directory: directory?,
+            mode: mode?,
+            hot_cache_bytes: hot_cache_bytes?,
+            staging_bytes: staging_bytes?,
+        };
         Some((data?, storage))
     }
 
