@@ -3,6 +3,7 @@
 use crate::dataset::{Dataset, PrivateBuffers};
 use crate::mailbox::Mailbox;
 use crate::worker::Work;
+use rudder_client::frames::FailReason;
 use rudder_dataplane::{
     Completion, ComputeHandle, Destination, TransferError, TransferItem, TransferRequest,
 };
@@ -115,6 +116,8 @@ pub fn completed(completion: Completion, private: &PrivateBuffers, mover: &Mailb
             }
             match error {
                 TransferError::Corrupt { item } => TransferEnd::Corrupt { item },
+                // Another node's blocks: there may be no harm in them, nor in the way there a little later.
+                TransferError::Refused { reason: FailReason::Upstream, .. } => TransferEnd::Lost,
                 TransferError::Refused { item, .. } => TransferEnd::Refused { item },
                 TransferError::NotAttached
                 | TransferError::PeerLost

@@ -88,6 +88,10 @@ pub enum FailReason {
     Unauthorised = 5,
     #[error("too much is queued already")]
     Overloaded = 6,
+    /// It was asked for another node's block and cannot give it now: no owner is reached, an owner does not serve it,
+    /// or there is no room for a copy. Says nothing about the block.
+    #[error("the owner did not serve it, or there is no room to keep it")]
+    Upstream = 7,
 }
 
 /// A checked header: what it says about its payload is within bounds.
@@ -287,7 +291,7 @@ impl Kind {
 impl FailReason {
     fn from_code(code: u32) -> Option<FailReason> {
         use FailReason::*;
-        [UnknownBlock, NotStored, Corrupt, ReadFailed, Unauthorised, Overloaded]
+        [UnknownBlock, NotStored, Corrupt, ReadFailed, Unauthorised, Overloaded, Upstream]
             .into_iter()
             .find(|&reason| reason as u32 == code)
     }

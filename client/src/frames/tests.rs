@@ -35,7 +35,7 @@ fn class() -> impl Strategy<Value = Class> {
 }
 
 fn reason() -> impl Strategy<Value = FailReason> {
-    (1_u32..7).prop_map(|code| FailReason::from_code(code).expect("a reason"))
+    (1_u32..8).prop_map(|code| FailReason::from_code(code).expect("a reason"))
 }
 
 fn item() -> impl Strategy<Value = BlockRows> {
