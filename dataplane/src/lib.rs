@@ -34,7 +34,7 @@ pub mod cores;
 
 pub mod block_files;
 mod reader;
-mod staging;
+mod receive;
 pub mod storage;
 
 pub mod compute;

@@ -1,9 +1,9 @@
-//! One connection to a storage node: requests out, rows in through a staging buffer.
+//! One connection to a storage node: requests out, rows in through a bounded buffer.
 
 use super::main::Mover;
 use super::table::Via;
 use crate::backend::Wire;
-use crate::staging::Staging;
+use crate::receive::ReceiveBuffer;
 use crate::transfer::{LossReason, ProtocolError};
 use rudder_client::frames::{Frame, Header, Opener, Sealer};
 use rudder_client::handshake::Session;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub(super) struct Outgoing(pub(super) Frame);
 
 /// What is received at once: small enough to stay in the CPU's cache until it is copied to its slots.
-const STAGING_BYTES: usize = 256 << 10;
+const RECEIVE_BYTES: usize = 256 << 10;
 /// Requests that are sent in one system call at most.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -50,9 +50,9 @@ async fn read<W: Wire>(
     mut opener: Opener,
     heard: &Cell<Instant>,
 ) -> LossReason {
-    let mut staging = Staging::new(STAGING_BYTES);
+    let mut received = ReceiveBuffer::new(RECEIVE_BYTES);
     loop {
-        match staging.fill(wire).await {
+        match received.fill(wire).await {
             Ok(0) => return LossReason::Closed,
             Ok(bytes) => {
                 heard.set(Instant::now());
@@ -61,7 +61,7 @@ async fn read<W: Wire>(
             Err(error) => return LossReason::Socket(error.kind()),
         }
         loop {
-            match staging.next_frame(&mut opener) {
+            match received.next_frame(&mut opener) {
                 Ok(None) => break,
                 Ok(Some((header, payload))) => {
                     if let Err(error) = receive(mover, via, &header, payload) {

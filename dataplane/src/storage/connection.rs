@@ -2,7 +2,7 @@
 
 use super::main::{Server, Work};
 use crate::backend::{Io, Wire};
-use crate::staging::Staging;
+use crate::receive::ReceiveBuffer;
 use crate::transfer::ProtocolError;
 use rudder_client::frames::{FailReason, Frame, HEADER_BYTES, Header, Opener, Sealer};
 use rudder_client::handshake::{Scope, Session, Verbs};
@@ -45,7 +45,7 @@ pub(super) struct RowsReply {
 /// Unsent bytes that the kernel may hold for a connection: what is in it cannot be overtaken by demand any more.
 const UNSENT_BYTES: u32 = 128 << 10;
 /// A receive buffer of this size holds many requests.
-const STAGING_BYTES: usize = 16 << 10;
+const RECEIVE_BYTES: usize = 16 << 10;
 
 /// Sets what the kernel needs to know of an accepted socket.
 pub(super) fn tune(stream: &TcpStream) -> std::io::Result<()> {
@@ -108,11 +108,11 @@ async fn read<I: Io>(
     scope: &Scope,
     heard: &Cell<Instant>,
 ) -> Result<(), ProtocolError> {
-    let mut staging = Staging::new(STAGING_BYTES);
+    let mut received = ReceiveBuffer::new(RECEIVE_BYTES);
     loop {
-        let Ok(bytes @ 1..) = staging.fill(wire).await else { return Ok(()) };
+        let Ok(bytes @ 1..) = received.fill(wire).await else { return Ok(()) };
         server.counters.bytes_protocol.fetch_add(bytes as u64, Relaxed);
-        while let Some((header, payload)) = staging.next_frame(&mut opener)? {
+        while let Some((header, payload)) = received.next_frame(&mut opener)? {
             // Only whole frames keep a connection alive: bytes that drip in do not.
             heard.set(Instant::now());
             receive(server, id, scope, &header, payload)?;

@@ -9,7 +9,7 @@ use std::io;
 const BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX;
 
 /// Received bytes that no frame has been made of yet.
-pub(crate) struct Staging {
+pub(crate) struct ReceiveBuffer {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -19,9 +19,9 @@ pub(crate) struct Staging {
     bytes: usize,
 }
 
-impl Staging {
+impl ReceiveBuffer {
     pub(crate) fn new(bytes: usize) -> Self {
-        Staging { buffer: Vec::new(), start: 0, end: 0, opened: None, bytes }
+        ReceiveBuffer { buffer: Vec::new(), start: 0, end: 0, opened: None, bytes }
     }
 
     /// Receives once; returns how many bytes came, zero at the end of the stream.
