@@ -74,6 +74,10 @@ impl Counters {
             bytes_demand: stats.bytes_demand,
             bytes_prefetch: stats.bytes_prefetch,
             bytes_protocol: stats.bytes_protocol,
+            staged_blocks: stats.staged_blocks,
+            staged_bytes: stats.staged_bytes,
+            rows_relayed: stats.rows_relayed,
+            staged_rows_served: stats.staged_rows_served,
         })
     }
 }

@@ -21,7 +21,7 @@
 //! supervisor's side ([`dataset`], [`mailbox`], [`trainers`]); an actor is a place where work is done and may fail.
 //!
 //! Reading order: clock, mailbox, supervisor, worker; trainers, timer, dataset; the fast loop (gateway, predictor,
-//! planner, validator, mover, links); acceptor; counters, observer, responder, collector, advisor, director; node (puts it together).
+//! planner, validator, mover, links); acceptor, owners; counters, observer, responder, collector, advisor, director; node (puts it together).
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,7 @@ pub mod links;
 pub mod mover;
 
 pub mod acceptor;
+pub mod owners;
 
 pub mod counters;
 pub mod observer;

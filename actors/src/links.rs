@@ -3,13 +3,14 @@
 
 use crate::clock::NodeClock;
 use crate::mailbox::Mailbox;
-use rudder_client::handshake::{self, Dialed, HandshakeError, Hello, Security};
-use rudder_dataplane::{ComputeHandle, PeerLost};
+use rudder_client::handshake::{self, Credential, Dialed, HandshakeError, Hello, Security, Verbs};
+use rudder_dataplane::{ComputeHandle, PeerLost, Stopped};
 use rudder_messages::MoverMessage;
 use rudder_policy::restart::Backoff;
-use rudder_topology::{Nanos, NodeId, NodeName, PartId};
+use rudder_topology::{Cluster, DatasetName, Generation, Nanos, NodeId, NodeName, PartId};
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -19,7 +20,16 @@ const RETRY_BASE: Nanos = Nanos::from_millis(50);
 /// A storage node that comes back serves again well within two seconds.
 const RETRY_MAX: Nanos = Nanos::from_millis(800);
 
-/// A storage node as a compute node dials it for one dataset.
+/// Who dials.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    pub cluster: Arc<Cluster>,
+    pub name: NodeName,
+    pub generation: Generation,
+    pub security: Security,
+}
+
+/// A storage node as it is dialed for one dataset.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub node: NodeId,
@@ -31,6 +41,59 @@ pub struct Link {
     pub digest: String,
     /// What the node must store before it is of use.
     pub parts: Vec<PartId>,
+}
+
+impl Dialer {
+    /// `Err`: the node's name; it has no data port.
+    pub fn link(
+        &self,
+        node: NodeId,
+        dataset: DatasetName,
+        digest: String,
+        parts: Vec<PartId>,
+    ) -> Result<Link, NodeName> {
+        let storage = self.cluster.node(node);
+        let name = storage.name.clone();
+        let address = storage.data_address.ok_or_else(|| name.clone())?;
+        let credential = Credential::Node { name: self.name.clone(), generation: self.generation };
+        let hello = Hello::new(credential, dataset, Verbs::FETCH);
+        Ok(Link { node, name, address, hello, security: self.security.clone(), digest, parts })
+    }
+}
+
+/// What a link is for: who is told of its ups and downs.
+pub trait LinkEnd: Send + Sync + 'static {
+    /// A fresh session.
+    fn up(&self, node: NodeId, dialed: Dialed) -> Result<(), Stopped>;
+
+    /// The session was lost.
+    fn down(&self, node: NodeId);
+
+    /// There is none yet, and dialing failed.
+    fn unreachable(&self, node: NodeId);
+}
+
+/// A compute node's end.
+#[derive(Clone, Debug)]
+pub struct ComputeEnd {
+    pub handle: ComputeHandle,
+    pub mover: Mailbox<MoverMessage>,
+}
+
+impl LinkEnd for ComputeEnd {
+    fn up(&self, node: NodeId, dialed: Dialed) -> Result<(), Stopped> {
+        let generation = dialed.welcome.generation;
+        self.handle.attach(node, generation, dialed.stream, dialed.session)?;
+        self.mover.send(MoverMessage::LinkUp { node, generation });
+        Ok(())
+    }
+
+    fn down(&self, node: NodeId) {
+        self.mover.send(MoverMessage::LinkDown { node });
+    }
+
+    /// The engine asks nothing of a node that never was up.
+    fn unreachable(&self, _: NodeId) {}
 }
 
 /// Why a node that answered is not used.
@@ -73,8 +136,7 @@ impl LossRouter {
 /// Keeps a link up until the mover stops.
 pub async fn keep(
     link: Link,
-    handle: ComputeHandle,
-    mover: Mailbox<MoverMessage>,
+    end: impl LinkEnd,
     mut lost: mpsc::UnboundedReceiver<PeerLost>,
     clock: NodeClock,
 ) {
@@ -83,21 +145,21 @@ pub async fn keep(
         match dial(&link).await {
             Ok(dialed) => {
                 backoff.reset();
-                let generation = dialed.welcome.generation;
-                if handle.attach(link.node, generation, dialed.stream, dialed.session).is_err() {
+                if end.up(link.node, dialed).is_err() {
                     return;
                 }
                 tracing::info!(storage = %link.name, address = %link.address, "storage node connected");
-                mover.send(MoverMessage::LinkUp { node: link.node, generation });
                 let Some(loss) = lost.recv().await else { return };
-                mover.send(MoverMessage::LinkDown { node: link.node });
+                end.down(link.node);
                 tracing::warn!(storage = %link.name, reason = %loss.reason, "storage node lost; dialing again");
             }
-            Err(reason) if backoff.attempts() == 0 => {
-                tracing::warn!(storage = %link.name, address = %link.address, %reason, "storage node cannot be used; trying again until it can");
-            }
             Err(reason) => {
-                tracing::debug!(storage = %link.name, address = %link.address, %reason, "storage node cannot be used");
+                end.unreachable(link.node);
+                if backoff.attempts() == 0 {
+                    tracing::warn!(storage = %link.name, address = %link.address, %reason, "storage node cannot be used; trying again until it can");
+                } else {
+                    tracing::debug!(storage = %link.name, address = %link.address, %reason, "storage node cannot be used");
+                }
             }
         }
         let again = Nanos(clock.now().0 + backoff.next_delay().0);

@@ -19,6 +19,7 @@ use crate::clock::NodeClock;
 use crate::collector::Collection;
 use crate::counters::Counters;
 use crate::director::Direction;
+use crate::links::Dialer;
 use crate::mailbox::Mailbox;
 use crate::observer::gpu::Gpus;
 use crate::observer::{self, Observation, Observer};
@@ -216,6 +217,15 @@ impl Base {
 
     fn name(&self, kind: ActorKind) -> ActorName {
         ActorName::of_node(&self.node.name, kind)
+    }
+
+    fn dialer(&self) -> Dialer {
+        Dialer {
+            cluster: self.cluster.clone(),
+            name: self.node.name.clone(),
+            generation: self.generation,
+            security: self.security.clone(),
+        }
     }
 
     fn respondent(

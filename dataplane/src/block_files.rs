@@ -228,6 +228,16 @@ pub(crate) fn copy_rows(block: &[u8], row_bytes: u32, mask: u64, out: &mut [u8])
     });
 }
 
+/// Copies packed rows to where the mask says that they lie in their block.
+pub(crate) fn place_rows(packed: &[u8], row_bytes: u32, mask: u64, block: &mut [u8]) {
+    let mut at = 0;
+    for_runs(row_bytes, mask, |run| {
+        let rows = &packed[at..at + run.len()];
+        at += run.len();
+        block[run].copy_from_slice(rows);
+    });
+}
+
 /// The byte ranges of runs of neighbouring rows.
 fn for_runs(row_bytes: u32, mask: u64, mut each: impl FnMut(std::ops::Range<usize>)) {
     let row_bytes = row_bytes as usize;

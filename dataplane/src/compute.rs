@@ -7,6 +7,9 @@ mod connection;
 mod main;
 mod table;
 
+pub(crate) use main::Mover;
+pub(crate) use table::Table;
+
 use crate::backend::{Backend, BackendChoice, MoverThread, StartError, StopTimeout};
 use crate::cache_memory::CacheMemory;
 use crate::cores::Placement;
@@ -66,12 +69,13 @@ enum Command {
     Stop,
 }
 
+/// A fresh session with a storage node.
 #[derive(Debug)]
-struct Attachment {
-    node: NodeId,
-    generation: Generation,
-    stream: TcpStream,
-    session: Session,
+pub(crate) struct Attachment {
+    pub(crate) node: NodeId,
+    pub(crate) generation: Generation,
+    pub(crate) stream: TcpStream,
+    pub(crate) session: Session,
 }
 
 /// What a compute mover has done since its start.
@@ -91,7 +95,7 @@ pub struct ComputeStats {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+pub(crate) struct Counters {
     bytes_demand: AtomicU64,
     bytes_prefetch: AtomicU64,
     bytes_protocol: AtomicU64,
@@ -103,7 +107,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn snapshot(&self) -> ComputeStats {
+    pub(crate) fn snapshot(&self) -> ComputeStats {
         ComputeStats {
             bytes_demand: self.bytes_demand.load(Relaxed),
             bytes_prefetch: self.bytes_prefetch.load(Relaxed),

@@ -49,7 +49,10 @@ pub use block_files::{BlockFiles, OpenError};
 pub use cache_memory::{CacheMemory, CacheMemoryError, PageChoice, Pages};
 pub use compute::{ComputeConfig, ComputeHandle, ComputeMover, ComputeStats};
 pub use cores::{Placement, PlacementError, place_control};
-pub use storage::{HotLevel, StorageConfig, StorageHandle, StorageMover, StorageStats};
+pub use storage::{
+    HotLevel, OnOwner, Owner, OwnerEvent, RelayId, StagingConfig, StorageConfig, StorageHandle, StorageMover,
+    StorageStats,
+};
 pub use transfer::{
     Arrived, Completion, Destination, InvalidRequest, LossReason, PeerLost, ProtocolError, Stopped,
     TransferError, TransferItem, TransferRequest,

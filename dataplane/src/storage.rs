@@ -4,17 +4,29 @@
 //! bytes), so that what is sent next is decided as late as possible: little is read ahead of a connection's socket.
 //! Pushes of datasets are the operator's and rare; each runs on a thread of its own.
 
+//!
+//! Blocks of other nodes are relayed ([`StagingConfig`]): asked of an owner on the same thread, kept, and then served as
+//! own ones are.
+
 mod connection;
 mod main;
+mod owners;
 mod push;
+mod relay;
 mod serve;
+mod staging;
+mod turns;
+mod upstream;
+
+pub use staging::{OnOwner, Owner, OwnerEvent, RelayId, StagingConfig};
 
 use crate::backend::{Backend, BackendChoice, MoverThread, StartError, StopTimeout};
 use crate::block_files::BlockFiles;
+use crate::compute::{self, Attachment};
 use crate::cores::Placement;
 use crate::transfer::Stopped;
 use rudder_client::handshake::{Hello, Peer, Refusal, Session, Verbs, Welcome};
-use rudder_topology::{Bytes, BytesPerSecond, Cores, DatasetName, Generation, NodeName, PartId};
+use rudder_topology::{Bytes, BytesPerSecond, Cores, DatasetName, Generation, NodeId, NodeName, PartId};
 use std::collections::HashMap;
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -46,6 +58,8 @@ pub struct StorageConfig {
     /// Called on a thread of the mover when a pushed manifest completes a dataset directory: open it and
     /// [`StorageHandle::serve`] it.
     pub on_pushed: Option<OnPushed>,
+    /// `None`: blocks of other nodes are not served.
+    pub staging: Option<StagingConfig>,
 }
 
 /// What is called when a dataset has been pushed.
@@ -92,6 +106,8 @@ enum Command {
     Accept(Box<(TcpStream, Session)>),
     Serve(Box<BlockFiles>),
     Pace { peer: NodeName, rate: Option<BytesPerSecond> },
+    OwnerUp(RelayId, Box<Attachment>),
+    OwnerDown(RelayId, NodeId),
     Stop,
 }
 
@@ -129,6 +145,13 @@ pub struct StorageStats {
     pub queued: u64,
     pub queued_bytes: u64,
     pub connections: u64,
+    /// Blocks of other nodes that are kept or on their way here, and their bytes.
+    pub staged_blocks: u64,
+    pub staged_bytes: u64,
+    /// Rows that owners sent here to be passed on.
+    pub rows_relayed: u64,
+    /// Rows of other nodes' blocks that were sent, each time they were.
+    pub staged_rows_served: u64,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +170,12 @@ pub(crate) struct Counters {
     queued: AtomicU64,
     queued_bytes: AtomicU64,
     connections: AtomicU64,
+    staged_blocks: AtomicU64,
+    staged_bytes: AtomicU64,
+    rows_relayed: AtomicU64,
+    staged_rows_served: AtomicU64,
+    /// Of the sessions with owners.
+    upstream: Arc<compute::Counters>,
 }
 
 impl Counters {
@@ -161,7 +190,7 @@ impl Counters {
         StorageStats {
             bytes_demand: self.bytes_demand.load(Relaxed),
             bytes_prefetch: self.bytes_prefetch.load(Relaxed),
-            bytes_protocol: self.bytes_protocol.load(Relaxed),
+            bytes_protocol: self.bytes_protocol.load(Relaxed) + self.upstream.snapshot().bytes_protocol,
             reads: self.reads.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),
             hot_hits: self.hot_hits.load(Relaxed),
@@ -172,6 +201,10 @@ impl Counters {
             queued: self.queued.load(Relaxed),
             queued_bytes: self.queued_bytes.load(Relaxed),
             connections: self.connections.load(Relaxed),
+            staged_blocks: self.staged_blocks.load(Relaxed),
+            staged_bytes: self.staged_bytes.load(Relaxed),
+            rows_relayed: self.rows_relayed.load(Relaxed),
+            staged_rows_served: self.staged_rows_served.load(Relaxed),
         }
     }
 }
@@ -245,6 +278,23 @@ impl StorageHandle {
     /// Sets the rate limit of the links to one node; `None` lifts it.
     pub fn pace(&self, peer: NodeName, rate: Option<BytesPerSecond>) -> Result<(), Stopped> {
         self.send(Command::Pace { peer, rate })
+    }
+
+    /// An owner that was wanted is connected. A session that comes too late is dropped.
+    pub fn owner_up(
+        &self,
+        relay: RelayId,
+        node: NodeId,
+        generation: Generation,
+        stream: TcpStream,
+        session: Session,
+    ) -> Result<(), Stopped> {
+        self.send(Command::OwnerUp(relay, Box::new(Attachment { node, generation, stream, session })))
+    }
+
+    /// An owner that was wanted cannot be reached now: nobody waits for it any more.
+    pub fn owner_down(&self, relay: RelayId, node: NodeId) -> Result<(), Stopped> {
+        self.send(Command::OwnerDown(relay, node))
     }
 
     #[must_use]

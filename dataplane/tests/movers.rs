@@ -11,3 +11,5 @@ mod support;
 mod behaviour;
 #[path = "movers/serving.rs"]
 mod serving;
+#[path = "movers/staging.rs"]
+mod staging;

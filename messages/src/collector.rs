@@ -74,7 +74,7 @@ mod tests {
             process: ProcessLoad { cores_used: 0.5, resident: Bytes::MIB },
             gpus: vec![],
             compute: None,
-            storage: Some(StorageCounters { bytes_demand: 1, bytes_prefetch: 2, bytes_protocol: 3 }),
+            storage: Some(StorageCounters { bytes_demand: 1, rows_relayed: 4, ..StorageCounters::default() }),
             sample: Some(ComputeSample { rows_wanted: 7, ..ComputeSample::default() }),
         }
     }

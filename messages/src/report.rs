@@ -79,4 +79,11 @@ pub struct StorageCounters {
     pub bytes_prefetch: u64,
     /// Headers, masks and requests.
     pub bytes_protocol: u64,
+    /// Blocks of other nodes that are kept now, and their bytes.
+    pub staged_blocks: u64,
+    pub staged_bytes: u64,
+    /// Rows that owners sent here to be passed on.
+    pub rows_relayed: u64,
+    /// Rows of other nodes' blocks that were sent, each time they were.
+    pub staged_rows_served: u64,
 }

@@ -6,7 +6,7 @@ use super::faults::Faults;
 use crate::dataset::{Dataset, Greeting, PrivateBuffers, SharedEngine};
 use crate::gateway::listener::{self, TrainerSocket};
 use crate::gateway::{Gate, Gateway};
-use crate::links::{self, Link, LossRouter};
+use crate::links::{self, ComputeEnd, Link, LossRouter};
 use crate::mailbox::Mailbox;
 use crate::mover::{self, Mover};
 use crate::planner::Planner;
@@ -16,7 +16,6 @@ use crate::supervisor::{ChildSpec, SupervisorSpec};
 use crate::validator::Validator;
 use crate::{timer, worker};
 use rudder_client::dataset::VerifyScope;
-use rudder_client::handshake::{Credential, Hello, Verbs};
 use rudder_client::location::LOCAL_MAPPINGS;
 use rudder_client::trainer_protocol::MappingSpec;
 use rudder_dataplane::{
@@ -191,18 +190,8 @@ impl<'a> Plan<'a> {
     }
 
     fn link(&self, base: &Base, node: NodeId, parts: Vec<PartId>) -> Result<Link, NodeError> {
-        let storage = base.cluster.node(node);
-        let credential = Credential::Node { name: base.node.name.clone(), generation: base.generation };
-        let address = storage.data_address.ok_or_else(|| NodeError::NoDataAddress(storage.name.clone()))?;
-        Ok(Link {
-            node,
-            name: storage.name.clone(),
-            address,
-            hello: Hello::new(credential, self.dataset.name.clone(), Verbs::FETCH),
-            security: base.security.clone(),
-            digest: self.manifest.digest.clone(),
-            parts,
-        })
+        let (name, digest) = (self.dataset.name.clone(), self.manifest.digest.clone());
+        base.dialer().link(node, name, digest, parts).map_err(NodeError::NoDataAddress)
     }
 }
 
@@ -315,7 +304,8 @@ fn serve(
     )?;
     for ((node, parts), lost) in nodes.into_iter().zip(losses) {
         let link = plan.link(base, node, parts)?;
-        tasks.push(tokio::spawn(links::keep(link, handle.clone(), mailbox.clone(), lost, base.clock)));
+        let end = ComputeEnd { handle: handle.clone(), mover: mailbox.clone() };
+        tasks.push(tokio::spawn(links::keep(link, end, lost, base.clock)));
     }
     let tick = mailbox.clone();
     let (timer, timer_task) = timer::start(base.clock, move || tick.send(MoverMessage::Tick));

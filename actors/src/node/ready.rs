@@ -116,9 +116,18 @@ mod tests {
 
     #[test]
     fn absent_sides_leave_no_keys() {
-        let storage = StorageCounters { bytes_demand: 1, bytes_prefetch: 2, bytes_protocol: 3 };
+        let storage = StorageCounters {
+            bytes_demand: 1,
+            bytes_prefetch: 2,
+            bytes_protocol: 3,
+            staged_blocks: 4,
+            staged_bytes: 5,
+            rows_relayed: 6,
+            staged_rows_served: 7,
+        };
         let statistics = StoppedStatistics { storage: Some(storage), compute: None };
         let json = serde_json::to_string(&statistics).unwrap();
-        assert_eq!(json, r#"{"bytes_demand":1,"bytes_prefetch":2,"bytes_protocol":3}"#);
+        let expected = r#"{"bytes_demand":1,"bytes_prefetch":2,"bytes_protocol":3,"staged_blocks":4,"staged_bytes":5,"rows_relayed":6,"staged_rows_served":7}"#;
+        assert_eq!(json, expected);
     }
 }

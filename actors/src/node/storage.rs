@@ -7,17 +7,20 @@ use super::ready::Parts;
 use crate::acceptor::{self, Acceptor, DataPort};
 use crate::mailbox::Mailbox;
 use crate::supervisor::{ChildSpec, SupervisorSpec};
-use crate::worker;
+use crate::{owners, worker};
 use rudder_dataplane::storage::OnPushed;
-use rudder_dataplane::{BlockFiles, OpenError, StorageConfig, StorageHandle, StorageMover};
+use rudder_dataplane::{
+    BlockFiles, OnOwner, OpenError, StagingConfig, StorageConfig, StorageHandle, StorageMover,
+};
 use rudder_messages::{AcceptorMessage, ActorKind};
 use rudder_policy::restart::{RestartIntensity, Strategy};
-use rudder_topology::{Bytes, PartId, Storage};
+use rudder_topology::{Bytes, Dataset, PartId, Storage};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// Payload bytes that one connection may have queued: far above any permit of an honest peer.
@@ -47,6 +50,7 @@ impl StorageSide {
         let datasets = open_datasets(base, spec, &mut parts);
         let mailbox: Mailbox<AcceptorMessage> = Mailbox::default();
         let pushed = mailbox.clone();
+        let (wanted, owners_wanted) = mpsc::unbounded_channel();
         let handle = StorageMover::start(StorageConfig {
             node: base.node.name.clone(),
             generation: base.generation,
@@ -60,7 +64,11 @@ impl StorageSide {
             idle_timeout: idle_timeout(base),
             connections_max: CONNECTIONS_MAX,
             on_pushed: Some(OnPushed(Arc::new(move |dataset| pushed.send(AcceptorMessage::Pushed(dataset))))),
+            // Nobody listens on a node that stops.
+            staging: staging(base, spec, OnOwner(Arc::new(move |event| drop(wanted.send(event))))),
         })?;
+        let (dialer, mover) = (base.dialer(), handle.clone());
+        tasks.push(tokio::spawn(owners::keep(owners_wanted, dialer, mover, base.clock)));
         let port = DataPort::new(handle.clone(), base.security.clone(), base.cluster.clone(), spec.clone());
         let port = Arc::new(port);
         let name = base.name(ActorKind::Acceptor);
@@ -85,7 +93,31 @@ impl StorageSide {
     }
 }
 
-/// Compute movers ping three times per heartbeat time-out; operators are given as long.
+/// How blocks of other nodes are served; `None` where the topology says that they are not.
+fn staging(base: &Base, spec: &Storage, on_owner: OnOwner) -> Option<StagingConfig> {
+    let cluster = &base.cluster;
+    let bytes_max = Bytes(spec.staging_bytes.0 / (cluster.datasets.len() as u64).max(1));
+    let owners = |dataset: &Dataset, part: usize| {
+        if dataset.replicas[part].contains(&base.node.id) {
+            return Vec::new();
+        }
+        let owners = cluster.replicas_by_cost(dataset, PartId(part as u16), base.node.id);
+        owners.into_iter().map(|(node, _)| node).collect()
+    };
+    let of_dataset = |dataset: &Dataset| {
+        let parts = (0..dataset.replicas.len()).map(|part| owners(dataset, part)).collect();
+        (dataset.name.clone(), parts)
+    };
+    (bytes_max > Bytes(0)).then(|| StagingConfig {
+        bytes_max,
+        owners: cluster.datasets.iter().map(of_dataset).collect(),
+        request_timeout: Duration::from_nanos(cluster.limits.transfer_timeout.0),
+        peer_timeout: Duration::from_nanos(cluster.limits.heartbeat_timeout.0),
+        on_owner,
+    })
+}
+
+/// Movers ping three times per heartbeat time-out; operators are given as long.
 fn idle_timeout(base: &Base) -> Duration {
     Duration::from_nanos(base.cluster.limits.heartbeat_timeout.0).max(Duration::from_secs(1)) * 2
 }

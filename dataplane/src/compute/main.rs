@@ -24,9 +24,9 @@ pub(super) struct Main {
 }
 
 /// What all tasks of the thread share.
-pub(super) struct Mover {
+pub(crate) struct Mover {
     pub(super) table: RefCell<Table>,
-    pub(super) peers: RefCell<HashMap<NodeId, PeerEntry>>,
+    peers: RefCell<HashMap<NodeId, PeerEntry>>,
     pub(super) counters: Arc<Counters>,
     pub(super) peer_timeout: Duration,
     on_completion: OnCompletion,
@@ -34,7 +34,7 @@ pub(super) struct Mover {
     next_connection: Cell<u64>,
 }
 
-pub(super) struct PeerEntry {
+struct PeerEntry {
     via: Via,
     outgoing: mpsc::UnboundedSender<Outgoing>,
     close: Box<dyn Fn()>,
@@ -43,16 +43,8 @@ pub(super) struct PeerEntry {
 impl ThreadMain for Main {
     async fn run<I: Io>(self, io: I) {
         let Main { config, mut commands, counters, on_completion, on_peer_lost } = self;
-        let bytes_max = config.transfer_bytes_max.0;
-        let mover = Rc::new(Mover {
-            table: RefCell::new(Table::new(config.cache, config.book, bytes_max, counters.clone())),
-            peers: RefCell::default(),
-            counters,
-            peer_timeout: config.peer_timeout,
-            on_completion,
-            on_peer_lost,
-            next_connection: Cell::new(0),
-        });
+        let table = Table::new(config.cache, config.book, config.transfer_bytes_max, counters);
+        let mover = Mover::new(table, config.peer_timeout, on_completion, on_peer_lost);
         let mut tasks = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
@@ -70,6 +62,23 @@ impl ThreadMain for Main {
 }
 
 impl Mover {
+    pub(crate) fn new(
+        table: Table,
+        peer_timeout: Duration,
+        on_completion: OnCompletion,
+        on_peer_lost: OnPeerLost,
+    ) -> Rc<Self> {
+        Rc::new(Mover {
+            counters: table.counters().clone(),
+            table: RefCell::new(table),
+            peers: RefCell::default(),
+            peer_timeout,
+            on_completion,
+            on_peer_lost,
+            next_connection: Cell::new(0),
+        })
+    }
+
     fn command<I: Io>(self: &Rc<Self>, command: Command, io: &I, tasks: &mut tokio::task::JoinSet<()>) {
         match command {
             Command::Attach(attachment) => self.attach(*attachment, io, tasks),
@@ -80,7 +89,12 @@ impl Mover {
         }
     }
 
-    fn attach<I: Io>(self: &Rc<Self>, new: Attachment, io: &I, tasks: &mut tokio::task::JoinSet<()>) {
+    pub(crate) fn attach<I: Io>(
+        self: &Rc<Self>,
+        new: Attachment,
+        io: &I,
+        tasks: &mut tokio::task::JoinSet<()>,
+    ) {
         self.detach(new.node);
         let number = self.next_connection.get();
         self.next_connection.set(number + 1);
@@ -108,7 +122,7 @@ impl Mover {
         }
     }
 
-    fn submit(&self, request: TransferRequest) {
+    pub(crate) fn submit(&self, request: TransferRequest) {
         let peers = self.peers.borrow();
         let Some(peer) = peers.get(&request.node) else {
             drop(peers);
@@ -125,7 +139,7 @@ impl Mover {
         }
     }
 
-    fn cancel(&self, transfer: TransferId) {
+    pub(crate) fn cancel(&self, transfer: TransferId) {
         let via = self.table.borrow().via(transfer);
         let ended = self.table.borrow_mut().end(transfer, Err(TransferError::Cancelled));
         if let (Some(via), Some(completion)) = (via, ended) {
@@ -167,12 +181,16 @@ impl Mover {
         (self.on_peer_lost)(PeerLost { node: via.node, generation: via.generation, reason });
     }
 
-    fn stop(&self, commands: &mut mpsc::UnboundedReceiver<Command>) {
-        commands.close();
+    pub(crate) fn detach_all(&self) {
         let nodes: Vec<NodeId> = self.peers.borrow().keys().copied().collect();
         for node in nodes {
             self.detach(node);
         }
+    }
+
+    fn stop(&self, commands: &mut mpsc::UnboundedReceiver<Command>) {
+        commands.close();
+        self.detach_all();
         while let Ok(command) = commands.try_recv() {
             if let Command::Submit(request) = command {
                 self.complete(refused(&request, None, TransferError::NotAttached));

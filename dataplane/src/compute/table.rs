@@ -8,7 +8,7 @@ use crate::transfer::{
 };
 use rudder_client::frames::{FETCH_ITEMS_MAX, FailReason, Header, Last, PAYLOAD_BYTES_MAX};
 use rudder_graph::{BlockPlace, Class, PartitionBook};
-use rudder_topology::{Generation, NodeId, TransferId};
+use rudder_topology::{Bytes, Generation, NodeId, TransferId};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ pub(super) struct Via {
     pub(super) generation: Generation,
 }
 
-pub(super) struct Table {
+pub(crate) struct Table {
     cache: Arc<CacheMemory>,
     book: Arc<PartitionBook>,
     bytes_max: u64,
@@ -56,13 +56,17 @@ impl InFlight {
 }
 
 impl Table {
-    pub(super) fn new(
+    pub(crate) fn new(
         cache: Arc<CacheMemory>,
         book: Arc<PartitionBook>,
-        bytes_max: u64,
+        bytes_max: Bytes,
         counters: Arc<Counters>,
     ) -> Self {
-        Table { cache, book, bytes_max, in_flight: HashMap::new(), counters }
+        Table { cache, book, bytes_max: bytes_max.0, in_flight: HashMap::new(), counters }
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// Checks a request against dataset and cache; returns its payload bytes to the caller's buffers.

@@ -22,7 +22,7 @@ fn fixture() -> Fixture {
     let cache = CacheMemory::create_with(Bytes(8192), Bytes(4096), PageChoice::Normal).expect("memory");
     let cache = Arc::new(cache);
     let counters = Arc::new(Counters::default());
-    let table = Table::new(cache.clone(), Arc::new(data.book.clone()), 1000, counters.clone());
+    let table = Table::new(cache.clone(), Arc::new(data.book.clone()), Bytes(1000), counters.clone());
     Fixture { data, cache, table, counters, _root: root }
 }
 

@@ -1,6 +1,7 @@
 //! One connection of a compute node: requests in, frames out.
 
-use super::main::{Server, Work};
+use super::main::{Server, Source, Work};
+use super::serve::Shelf;
 use crate::backend::{Io, Wire};
 use crate::receive::ReceiveBuffer;
 use crate::transfer::ProtocolError;
@@ -128,10 +129,10 @@ fn receive<I: Io>(
     payload: &[u8],
 ) -> Result<(), ProtocolError> {
     match Frame::parse(header, payload)? {
-        Frame::Fetch { transfer, class, items } => match admit(server, id, scope, &items) {
-            Ok(bytes) => server.enqueue(Queued { link: id, transfer, class, bytes, work: Work { items } }),
-            Err((item, reason)) => fail(server, id, transfer, item, reason),
-        },
+        Frame::Fetch { transfer, class, items } => {
+            fetch(server, id, scope, transfer, class, items)
+                .unwrap_or_else(|(item, reason)| fail(server, id, transfer, item, reason));
+        }
         Frame::Cancel { transfer } => server.cancel(id, transfer),
         Frame::Ping => server.reply(id, Reply::Short(Frame::Pong)),
         _ => return Err(ProtocolError::UnexpectedFrame),
@@ -153,27 +154,60 @@ pub(super) fn fail<I: Io>(
     server.reply(id, Reply::Short(Frame::Failed { transfer, item, reason }));
 }
 
-/// Authorises a Fetch and checks every item; returns the payload bytes it asks for.
-fn admit<I: Io>(
+/// Authorises a Fetch, checks every item, and puts it where it waits.
+fn fetch<I: Io>(
     server: &Server<I>,
-    id: ConnectionId,
+    link: ConnectionId,
     scope: &Scope,
-    items: &[BlockRows],
-) -> Result<Bytes, (u32, FailReason)> {
+    transfer: TransferId,
+    class: Class,
+    items: Vec<BlockRows>,
+) -> Result<(), (u32, FailReason)> {
     if !scope.verbs.permits(Verbs::FETCH) {
         return Err((0, FailReason::Unauthorised));
     }
     let shelf = server.shelf(&scope.dataset).ok_or((0, FailReason::NotStored))?;
-    let mut bytes = 0;
-    for (number, item) in items.iter().enumerate() {
-        let located = shelf.files().locate(*item).map_err(|reason| (number as u32, reason))?;
-        bytes += u64::from(item.rows()) * u64::from(located.place.row_bytes);
-    }
-    let queued = server.queued_bytes(id).0;
-    if bytes > server.config.transfer_bytes_max.0 || queued + bytes > server.config.queue_bytes_max.0 {
+    let (bytes, source) = measure(&shelf, &items)?;
+    if bytes > server.config.transfer_bytes_max.0 {
         return Err((0, FailReason::Overloaded));
     }
-    Ok(Bytes(bytes))
+    let upstream = shelf.upstream().filter(|_| source == Source::Copies);
+    if server.queued_bytes(link, &shelf).0 + bytes > server.config.queue_bytes_max.0 {
+        // What it takes of others' blocks may be had elsewhere; of its own ones this is the node to ask.
+        return Err((0, upstream.map_or(FailReason::Overloaded, |_| FailReason::Upstream)));
+    }
+    let queued = Queued { link, transfer, class, bytes: Bytes(bytes), work: Work { items, source } };
+    match upstream {
+        Some(upstream) => server.relay(upstream, queued),
+        None => server.enqueue(queued),
+    }
+    Ok(())
+}
+
+/// The payload bytes of a request, and where all of them are to be found.
+fn measure<I: Io>(shelf: &Shelf<I>, items: &[BlockRows]) -> Result<(u64, Source), (u32, FailReason)> {
+    let (mut bytes, mut own, mut foreign) = (0, false, None);
+    for (number, item) in items.iter().enumerate() {
+        let number = number as u32;
+        let row_bytes = match shelf.files().locate(*item) {
+            Ok(located) => {
+                own = true;
+                located.place.row_bytes
+            }
+            Err(FailReason::NotStored) => {
+                foreign.get_or_insert(number);
+                shelf.relayed(item.block).ok_or((number, FailReason::NotStored))?.row_bytes
+            }
+            Err(reason) => return Err((number, reason)),
+        };
+        bytes += u64::from(item.rows()) * u64::from(row_bytes);
+    }
+    match foreign {
+        // Own rows and others' come at different times: they are asked for apart.
+        Some(number) if own => Err((number, FailReason::NotStored)),
+        Some(_) => Ok((bytes, Source::Copies)),
+        None => Ok((bytes, Source::Files)),
+    }
 }
 
 async fn write<I: Io>(

@@ -1,16 +1,17 @@
 //! The thread of a storage mover: takes connections, and decides what is served next.
 
 use super::connection::{self, ConnectionId, Reply};
-use super::serve::{self, Shelf};
+use super::serve::Shelf;
+use super::upstream::{Heard, Upstream};
 use super::{Command, Counters, StorageConfig, push};
 use crate::backend::{Io, ThreadMain};
 use crate::block_files::BlockFiles;
 use rudder_client::handshake::{Scope, Session, Verbs};
 use rudder_client::identity::PeerName;
 use rudder_graph::BlockRows;
-use rudder_policy::pacing::{NotBefore, TokenBucket};
+use rudder_policy::pacing::TokenBucket;
 use rudder_policy::queue::{ClassQueue, QUANTUM, Queued};
-use rudder_topology::{Bytes, BytesPerSecond, DatasetName, Nanos, NodeName};
+use rudder_topology::{Bytes, BytesPerSecond, DatasetName, Nanos, NodeName, TransferId};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -27,9 +28,6 @@ pub(super) struct Main {
     pub(super) counters: Arc<Counters>,
 }
 
-/// Payload bytes that may be read ahead of a connection's socket: one transfer on its way out and the next one ready.
-/// More would only put prefetched bytes in front of a demand fetch.
-const AHEAD_BYTES: u64 = 128 << 10;
 /// What the rate limiter lets through at once.
 const BURST: Bytes = Bytes(64 << 10);
 
@@ -43,25 +41,28 @@ pub(super) struct Server<I: Io> {
     pub(super) io: I,
     pub(super) config: StorageConfig,
     pub(super) counters: Arc<Counters>,
-    shelves: RefCell<HashMap<DatasetName, Rc<Shelf<I>>>>,
-    connections: RefCell<HashMap<ConnectionId, Connection>>,
-    queue: RefCell<ClassQueue<ConnectionId, Work>>,
+    pub(super) shelves: RefCell<HashMap<DatasetName, Rc<Shelf<I>>>>,
+    pub(super) connections: RefCell<HashMap<ConnectionId, Connection>>,
+    pub(super) queue: RefCell<ClassQueue<ConnectionId, Work>>,
     rates: RefCell<HashMap<NodeName, Option<BytesPerSecond>>>,
     /// Something changed that may let the next transfer go.
-    changed: Notify,
+    pub(super) changed: Notify,
     start: Instant,
     next_connection: Cell<u64>,
+    /// What sessions with owners say.
+    pub(super) heard: mpsc::UnboundedSender<Heard>,
+    pub(super) next_relay: Cell<u64>,
     spare: RefCell<Vec<Vec<u8>>>,
 }
 
-struct Connection {
+pub(super) struct Connection {
     peer: PeerName,
-    scope: Scope,
+    pub(super) scope: Scope,
     replies: mpsc::UnboundedSender<Reply>,
     close: Box<dyn Fn()>,
-    bucket: Option<TokenBucket>,
+    pub(super) bucket: Option<TokenBucket>,
     /// Payload bytes between queue and socket.
-    ahead_bytes: u64,
+    pub(super) ahead_bytes: u64,
     /// Frames without rows that wait to be sent: rows are bounded by `ahead_bytes`, these by their number.
     short_waiting: u32,
 }
@@ -70,6 +71,15 @@ struct Connection {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) items: Vec<BlockRows>,
+    pub(super) source: Source,
+}
+
+/// Where the rows of a Fetch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Files,
+    /// Other nodes' blocks.
+    Copies,
 }
 
 impl ThreadMain for Main {
@@ -77,6 +87,7 @@ impl ThreadMain for Main {
         let Main { mut config, mut commands, counters } = self;
         let quantum = config.transfer_bytes_max.min(QUANTUM);
         let datasets = std::mem::take(&mut config.datasets);
+        let (hear, mut heard) = mpsc::unbounded_channel();
         let server = Rc::new(Server {
             io,
             config,
@@ -88,6 +99,8 @@ impl ThreadMain for Main {
             changed: Notify::new(),
             start: Instant::now(),
             next_connection: Cell::new(0),
+            heard: hear,
+            next_relay: Cell::new(0),
             spare: RefCell::default(),
         });
         for files in datasets {
@@ -95,6 +108,7 @@ impl ThreadMain for Main {
         }
         let mut tasks = JoinSet::new();
         loop {
+            server.expire();
             server.serve_what_may_go(&mut tasks);
             let wake = server.next_wake();
             tokio::select! {
@@ -102,6 +116,7 @@ impl ThreadMain for Main {
                     None | Some(Command::Stop) => break,
                     Some(command) => server.command(command, &mut tasks),
                 },
+                Some(heard) = heard.recv() => server.heard(heard),
                 () = server.changed.notified() => {}
                 Some(ended) = tasks.join_next() => drop(ended),
                 () = sleep_until(wake) => {}
@@ -111,6 +126,7 @@ impl ThreadMain for Main {
         for connection in server.connections.borrow().values() {
             (connection.close)();
         }
+        server.shelves.borrow().values().filter_map(|shelf| shelf.upstream()).for_each(Upstream::detach_all);
         while tasks.join_next().await.is_some() {}
     }
 }
@@ -131,17 +147,36 @@ impl<I: Io> Server<I> {
             }
             Command::Serve(files) => self.shelve(*files),
             Command::Pace { peer, rate } => self.pace(peer, rate),
+            Command::OwnerUp(relay, session) => self.owner_up(relay, *session, tasks),
+            Command::OwnerDown(relay, node) => self.owner_down(relay, node),
             Command::Stop => {}
         }
     }
 
     fn shelve(&self, files: BlockFiles) {
         let name = files.dataset().clone();
-        match Shelf::new(files, &self.io, self.counters.clone()) {
+        let upstream = self.upstream_of(&files);
+        match Shelf::new(files, upstream, &self.io, self.counters.clone()) {
             Ok(shelf) => {
-                self.shelves.borrow_mut().insert(name, Rc::new(shelf));
+                let shelf = Rc::new(shelf);
+                let former = self.shelves.borrow_mut().insert(name, shelf.clone());
+                if let Some(former) = former {
+                    self.replaced(&former, &shelf);
+                }
             }
             Err(error) => tracing::error!(dataset = %name, %error, "cannot serve the dataset"),
+        }
+    }
+
+    /// A dataset was pushed anew. Sessions of another version of it end: their peers dial again, and learn of it.
+    fn replaced(&self, former: &Shelf<I>, shelf: &Shelf<I>) {
+        if let Some(upstream) = former.upstream() {
+            self.retire(upstream);
+        }
+        if former.files().digest() != shelf.files().digest() {
+            let connections = self.connections.borrow();
+            let of_it = |connection: &&Connection| connection.scope.dataset == *shelf.files().dataset();
+            connections.values().filter(of_it).for_each(|connection| (connection.close)());
         }
     }
 
@@ -229,6 +264,9 @@ impl<I: Io> Server<I> {
 
     /// Forgets a connection: what it asked for is not served any more.
     pub(super) fn close(&self, id: ConnectionId) {
+        if let Some(upstream) = self.shelf_of(id).as_deref().and_then(Shelf::upstream) {
+            upstream.relay.borrow_mut().end_connection(id);
+        }
         if let Some(connection) = self.connections.borrow_mut().remove(&id) {
             (connection.close)();
         }
@@ -237,15 +275,30 @@ impl<I: Io> Server<I> {
         self.changed.notify_one();
     }
 
-    fn count(&self) {
+    pub(super) fn count(&self) {
         let queue = self.queue.borrow();
-        self.counters.queued.store(queue.len() as u64, Relaxed);
-        self.counters.queued_bytes.store(queue.bytes().0, Relaxed);
+        let (mut queued, mut queued_bytes) = (queue.len() as u64, queue.bytes().0);
+        let (mut blocks, mut bytes) = (0, 0);
+        for upstream in self.shelves.borrow().values().filter_map(|shelf| shelf.upstream()) {
+            let relay = upstream.relay.borrow();
+            let (waiting, waiting_bytes) = relay.waiting();
+            (queued, queued_bytes) = (queued + waiting, queued_bytes + waiting_bytes);
+            (blocks, bytes) = (blocks + relay.blocks(), bytes + relay.bytes());
+        }
+        self.counters.queued.store(queued, Relaxed);
+        self.counters.queued_bytes.store(queued_bytes, Relaxed);
+        self.counters.staged_blocks.store(blocks, Relaxed);
+        self.counters.staged_bytes.store(bytes, Relaxed);
         self.counters.connections.store(self.connections.borrow().len() as u64, Relaxed);
     }
 
     pub(super) fn shelf(&self, dataset: &DatasetName) -> Option<Rc<Shelf<I>>> {
         self.shelves.borrow().get(dataset).cloned()
+    }
+
+    /// What a connection is about.
+    pub(super) fn shelf_of(&self, id: ConnectionId) -> Option<Rc<Shelf<I>>> {
+        self.shelf(&self.connections.borrow().get(&id)?.scope.dataset)
     }
 
     pub(super) fn reply(&self, id: ConnectionId, reply: Reply) {
@@ -266,8 +319,10 @@ impl<I: Io> Server<I> {
         }
     }
 
-    pub(super) fn queued_bytes(&self, id: ConnectionId) -> Bytes {
-        self.queue.borrow().link_bytes(id)
+    /// Payload bytes that a connection has asked for and that are not on their way to it.
+    pub(super) fn queued_bytes(&self, id: ConnectionId, shelf: &Shelf<I>) -> Bytes {
+        let relayed = shelf.upstream().map_or(0, |upstream| upstream.relay.borrow().waiting_bytes(id));
+        Bytes(self.queue.borrow().link_bytes(id).0 + relayed)
     }
 
     pub(super) fn enqueue(&self, queued: Queued<ConnectionId, Work>) {
@@ -276,75 +331,11 @@ impl<I: Io> Server<I> {
         self.changed.notify_one();
     }
 
-    pub(super) fn cancel(&self, id: ConnectionId, transfer: rudder_topology::TransferId) {
+    pub(super) fn cancel(&self, id: ConnectionId, transfer: TransferId) {
         self.queue.borrow_mut().cancel(id, transfer);
-        self.count();
-    }
-
-    /// Bytes of a transfer that have left for the socket, or never will.
-    pub(super) fn sent_ahead(&self, id: ConnectionId, bytes: u64) {
-        if let Some(connection) = self.connections.borrow_mut().get_mut(&id) {
-            connection.ahead_bytes = connection.ahead_bytes.saturating_sub(bytes);
-        }
-        self.changed.notify_one();
-    }
-
-    fn serve_what_may_go(self: &Rc<Self>, tasks: &mut JoinSet<()>) {
-        while let Some(queued) = self.pop() {
-            let dataset = self
-                .connections
-                .borrow()
-                .get(&queued.link)
-                .map(|connection| connection.scope.dataset.clone());
-            let Some(shelf) = dataset.and_then(|dataset| self.shelf(&dataset)) else { continue };
-            match serve::mapped(self, &shelf, queued) {
-                None => {}
-                Some(queued) => {
-                    tasks.spawn_local(serve::direct(self.clone(), shelf, queued));
-                }
-            }
+        if let Some(upstream) = self.shelf_of(id).as_deref().and_then(Shelf::upstream) {
+            upstream.relay.borrow_mut().end((id, transfer));
         }
         self.count();
-    }
-
-    fn pop(&self) -> Option<Queued<ConnectionId, Work>> {
-        let now = self.now();
-        let mut connections = self.connections.borrow_mut();
-        let next = self.queue.borrow_mut().pop(|queued| {
-            connections.get_mut(&queued.link).is_some_and(|connection| {
-                let paced =
-                    connection.bucket.as_mut().map_or(Ok(()), |bucket| bucket.ready(queued.bytes, now));
-                connection.ahead_bytes < AHEAD_BYTES && paced.is_ok()
-            })
-        })?;
-        if let Some(connection) = connections.get_mut(&next.link) {
-            connection.ahead_bytes += next.bytes.0;
-            if let Some(bucket) = &mut connection.bucket {
-                let taken = bucket.take(next.bytes, now);
-                debug_assert!(taken.is_ok(), "it was ready a moment ago");
-            }
-        }
-        Some(next)
-    }
-
-    /// When the rate limiters let the next waiting transfer go.
-    fn next_wake(&self) -> Option<Instant> {
-        let now = self.now();
-        let mut wake: Option<Nanos> = None;
-        let mut connections = self.connections.borrow_mut();
-        let nothing = self.queue.borrow_mut().pop(|queued| {
-            if let Some(connection) = connections.get_mut(&queued.link)
-                && connection.ahead_bytes < AHEAD_BYTES
-                && let Some(bucket) = &mut connection.bucket
-                && let Err(NotBefore(at)) = bucket.ready(queued.bytes, now)
-            {
-                wake = Some(wake.map_or(at, |other| other.min(at)));
-            }
-            false
-        });
-        debug_assert!(nothing.is_none());
-        let wait = wake?.0.saturating_sub(now.0);
-        // A link with a rate of zero waits for another rate, not for the end of time.
-        (wait < u64::MAX / 2).then(|| Instant::now() + std::time::Duration::from_nanos(wait))
     }
 }

@@ -3,12 +3,14 @@
 use super::Counters;
 use super::connection::{ConnectionId, Reply, RowsReply, fail};
 use super::main::{Server, Work};
+use super::upstream::Upstream;
 use crate::backend::Io;
 use crate::block_files::BlockFiles;
 use crate::reader::DirectReader;
 use rudder_client::frames::{FailReason, Frame, HEADER_BYTES, Last};
-use rudder_graph::BlockRows;
+use rudder_graph::{BlockPlace, BlockRows};
 use rudder_policy::queue::Queued;
+use rudder_topology::BlockId;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,13 +24,30 @@ const FRAME_BYTES: usize = 256 << 10;
 pub(super) struct Shelf<I: Io> {
     files: Rc<BlockFiles>,
     reader: Rc<DirectReader<I>>,
+    upstream: Option<Upstream>,
 }
 
 impl<I: Io> Shelf<I> {
-    pub(super) fn new(files: BlockFiles, io: &I, counters: Arc<Counters>) -> std::io::Result<Self> {
+    pub(super) fn new(
+        files: BlockFiles,
+        upstream: Option<Upstream>,
+        io: &I,
+        counters: Arc<Counters>,
+    ) -> std::io::Result<Self> {
         let files = Rc::new(files);
         let reader = Rc::new(DirectReader::new(files.clone(), io.clone(), counters)?);
-        Ok(Shelf { files, reader })
+        Ok(Shelf { files, reader, upstream })
+    }
+
+    /// `None`: blocks of other nodes are not served.
+    pub(super) fn upstream(&self) -> Option<&Upstream> {
+        self.upstream.as_ref()
+    }
+
+    /// A block that is not stored here, if it is asked of its owner.
+    pub(super) fn relayed(&self, block: BlockId) -> Option<BlockPlace> {
+        let place = self.files.book().block(block)?;
+        self.upstream().filter(|upstream| upstream.relays(place.part)).map(|_| place)
     }
 
     pub(super) fn files(&self) -> &BlockFiles {
@@ -73,11 +92,31 @@ fn give_up<I: Io>(server: &Server<I>, transfer: &Transfer, item: usize, reason: 
     server.reply(transfer.link, Reply::Given { bytes: bytes_left });
 }
 
-/// Serves a transfer from mappings at once; gives it back in direct mode.
-pub(super) fn mapped<I: Io>(server: &Server<I>, shelf: &Shelf<I>, transfer: Transfer) -> Option<Transfer> {
-    if shelf.files.mode() == crate::block_files::ReadMode::Direct {
-        return Some(transfer);
+/// Serves a transfer from mappings.
+pub(super) fn mapped<I: Io>(server: &Server<I>, shelf: &Shelf<I>, transfer: &Transfer) {
+    at_once(server, shelf, transfer, |item, out| append_mapped(&shelf.files, item, out));
+}
+
+/// Serves a relayed transfer from the copies, which may go then.
+pub(super) fn copies<I: Io>(server: &Server<I>, shelf: &Shelf<I>, transfer: &Transfer) {
+    let relay = shelf.upstream().map(|upstream| &upstream.relay);
+    let relay = |item, out: &mut Vec<u8>| relay.ok_or(FailReason::Upstream)?.borrow().append(item, out);
+    if at_once(server, shelf, transfer, relay) {
+        let rows: u64 = transfer.work.items.iter().map(|item| u64::from(item.rows())).sum();
+        server.counters.staged_rows_served.fetch_add(rows, Relaxed);
     }
+    if let Some(upstream) = shelf.upstream() {
+        upstream.relay.borrow_mut().end((transfer.link, transfer.transfer));
+    }
+}
+
+/// Whether all of it could be served.
+fn at_once<I: Io>(
+    server: &Server<I>,
+    shelf: &Shelf<I>,
+    transfer: &Transfer,
+    append: impl Fn(BlockRows, &mut Vec<u8>) -> Result<(), FailReason>,
+) -> bool {
     let mut bytes_left = transfer.bytes.0;
     for (range, bytes) in frames(&shelf.files, &transfer.work.items) {
         let mut out = server.spare();
@@ -85,16 +124,16 @@ pub(super) fn mapped<I: Io>(server: &Server<I>, shelf: &Shelf<I>, transfer: Tran
         out.reserve(HEADER_BYTES + bytes);
         out.resize(HEADER_BYTES, 0);
         for at in range.clone() {
-            if let Err(reason) = append_mapped(&shelf.files, transfer.work.items[at], &mut out) {
-                give_up(server, &transfer, at, reason, bytes_left);
-                return None;
+            if let Err(reason) = append(transfer.work.items[at], &mut out) {
+                give_up(server, transfer, at, reason, bytes_left);
+                return false;
             }
         }
         bytes_left = bytes_left.saturating_sub(bytes as u64);
-        server.reply(transfer.link, rows_reply(&transfer, &range, out));
+        server.reply(transfer.link, rows_reply(transfer, &range, out));
     }
     server.counters.transfers_served.fetch_add(1, Relaxed);
-    None
+    true
 }
 
 fn append_mapped(files: &BlockFiles, item: BlockRows, out: &mut Vec<u8>) -> Result<(), FailReason> {

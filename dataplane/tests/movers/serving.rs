@@ -1,6 +1,6 @@
 //! The storage mover's side alone: authority, limits, pacing, idle peers, direct fetch and pushes.
 
-use crate::data::TestData;
+use crate::data::{Shape, TestData};
 use crate::support::{PATIENCE, backends, join, name, shape, storage, storage_config};
 use rudder_client::fetch::{FetchError, Fetcher};
 use rudder_client::frame_stream::{FrameStream, StreamError};
@@ -183,6 +183,30 @@ fn a_pushed_dataset_is_served() {
             assert_eq!(result.expect("pushed").sent_bytes, 0);
         }
         assert_eq!(on_pushed.recv_timeout(PATIENCE).expect("told"), name);
+    }
+}
+
+#[test]
+fn sessions_of_another_version_of_a_dataset_end() {
+    let root = tempfile::tempdir().expect("a directory");
+    let data = TestData::write(root.path(), "d", &shape());
+    let other = TestData::write(&root.path().join("other"), "d", &Shape { row_bytes: 50, ..shape() });
+    for backend in backends() {
+        let storage = storage(&data, StorageMode::Memory, backend);
+        let open = |data: &TestData| {
+            BlockFiles::open(&data.directory, StorageMode::Memory, Bytes(0)).expect("opened")
+        };
+        let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
+        let mut fetcher = Fetcher::new(dialed, Arc::new(data.book.clone()), PATIENCE).expect("a fetcher");
+        let items = &data.whole_blocks(PartId(2))[..3];
+        assert!(fetcher.fetch_packed(items, Class::Demand).is_ok());
+        // The very same again changes nothing for those who are connected.
+        storage.serve(open(&data)).expect("running");
+        assert!(fetcher.fetch_packed(items, Class::Demand).is_ok());
+        storage.serve(open(&other)).expect("running");
+        assert!(fetcher.fetch_packed(items, Class::Demand).is_err(), "bytes of another version");
+        let dialed = join(&storage, "c0", &data.manifest.name, Verbs::FETCH);
+        assert_eq!(dialed.welcome.digest, other.manifest.digest);
     }
 }
 

@@ -59,6 +59,7 @@ pub fn storage_config(root: &Path, datasets: Vec<BlockFiles>, backend: BackendCh
         idle_timeout: PATIENCE,
         connections_max: 64,
         on_pushed: None,
+        staging: None,
     }
 }
 
