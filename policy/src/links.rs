@@ -9,9 +9,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 mod rate;
+mod rest;
 mod windows;
 
 pub use rate::DeliveryRate;
+pub use rest::Rest;
 pub use windows::LinkWindow;
 
 /// A way to rows.
@@ -51,6 +53,8 @@ pub struct Link {
     pub window: LinkWindow,
     /// How fast rows really come.
     pub rate: DeliveryRate,
+    /// While a staged way rests, `up` is `None`.
+    pub rest: Rest,
 }
 
 impl Link {
@@ -132,6 +136,7 @@ impl Links {
                 arrived_bytes: 0,
                 window,
                 rate: DeliveryRate::default(),
+                rest: Rest::default(),
             };
             (LinkId::from(node), link)
         };
@@ -251,6 +256,7 @@ impl Links {
         for way in ways {
             if let Some(link) = self.links.get_mut(&way) {
                 link.up = generation;
+                link.rest.break_off();
                 known = true;
             }
         }
@@ -288,8 +294,34 @@ impl Links {
             let bytes = if arrived { transfer.bytes } else { 0 };
             link.arrived_bytes += bytes;
             link.rate.ended(now_ns, bytes, link.in_flight_bytes == 0);
+            if arrived {
+                link.rest.forget_losses();
+            }
         }
         Some(transfer)
+    }
+
+    /// A way that is up brought nothing. A staged one rests then; returns until when.
+    pub(crate) fn rest(&mut self, id: LinkId, now_ns: u64) -> Option<u64> {
+        let link = self.links.get_mut(&id).filter(|_| id.staged)?;
+        let connected = link.up.take()?;
+        Some(link.rest.begin(connected, now_ns))
+    }
+
+    /// Ends the rests whose time has come. The nodes that may be asked again.
+    pub(crate) fn end_rests(&mut self, now_ns: u64) -> Vec<NodeId> {
+        let mut rested = vec![];
+        for (id, link) in &mut self.links {
+            if let Some(connected) = link.rest.end(now_ns) {
+                link.up = Some(connected);
+                rested.push(id.node);
+            }
+        }
+        rested
+    }
+
+    pub(crate) fn next_rest_end(&self) -> Option<u64> {
+        self.links.values().filter_map(|link| link.rest.until_ns()).min()
     }
 
     fn return_permit(&mut self, id: LinkId, bytes: u64) {

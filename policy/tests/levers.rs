@@ -1,6 +1,7 @@
 //! Every lever that a directive may pull does something in the engine, and what it did ends with it.
 
 use rudder_graph::Class;
+use rudder_policy::links::LinkId;
 use rudder_policy::parameters::{BlockRange, Posture};
 use rudder_policy::step::{Outcome, TrainerId};
 use rudder_policy::testing::{World, book, trainer};
@@ -41,6 +42,59 @@ fn a_links_share_bounds_its_permits_and_turns_to_other_replicas() {
     assert!(world.engine.view().links.link(NodeId(0)).unwrap().bandwidth(u64::MAX).0 == (1 << 20) / 4);
     world.set_parameters(|p| p.link_shares.clear());
     assert_eq!((in_flight(&world, 0), in_flight(&world, 1)), (256, 256));
+}
+
+#[test]
+fn a_staged_way_that_brings_nothing_rests_and_is_tried_again() {
+    // Part 0 is on nodes 0 and 1; node 2 stages what 0 owns.
+    let mut world = World::new(book(400, 3, 4), 80 * 32, PolicySpec::RUDDER, &[]);
+    world.connect(trainer(0));
+    world.set_parameters(|p| p.through.extend([(NodeId(0), NodeId(2))]));
+    world.link_down(NodeId(0));
+    world.link_down(NodeId(1));
+    world.announce(trainer(0), 0, rows(0..1));
+    world.want(trainer(0), 0);
+    let staged = |world: &World| {
+        let links: Vec<_> = world.in_flight.iter().map(|transfer| transfer.link()).collect();
+        links == [LinkId { node: NodeId(2), staged: true }]
+    };
+    let tick = |world: &mut World, at_ms: u64| {
+        world.now_ns = at_ms * 1_000_000;
+        let reaction = world.engine.tick(world.now_ns);
+        world.carry_out(reaction);
+    };
+    for rest_ms in [50, 100, 200, 400, 800, 800] {
+        assert!(staged(&world), "{rest_ms}: {:?}", world.in_flight);
+        let lost_ms = world.now_ns / 1_000_000;
+        world.end(0, Outcome::Lost);
+        assert!(world.in_flight.is_empty(), "{rest_ms}: it is not asked over and over");
+        tick(&mut world, lost_ms + rest_ms - 1);
+        assert!(world.in_flight.is_empty(), "{rest_ms}");
+        tick(&mut world, lost_ms + rest_ms);
+    }
+    // The node itself came anew: no rest.
+    world.end(0, Outcome::Lost);
+    world.link_up(NodeId(2));
+    assert!(staged(&world));
+    // Rows of the same node's own part never rest.
+    world.announce(trainer(0), 1, rows(99..100));
+    world.end(1, Outcome::Lost);
+    assert_eq!(world.in_flight.len(), 2, "asked again at once");
+    while !world.in_flight.is_empty() {
+        world.arrive(0);
+    }
+    assert_eq!(world.ready.len(), 2);
+    // What it brought counts: the next rest is a short one.
+    world.announce(trainer(0), 2, rows(1..2));
+    assert!(staged(&world));
+    let lost_ms = world.now_ns / 1_000_000;
+    world.end(0, Outcome::Lost);
+    tick(&mut world, lost_ms + 50);
+    assert!(staged(&world));
+    // An owner that is back is asked itself meanwhile.
+    world.end(0, Outcome::Lost);
+    world.link_up(NodeId(0));
+    assert_eq!(world.in_flight[0].link(), LinkId::from(NodeId(0)));
 }
 
 #[test]

@@ -27,6 +27,10 @@ impl Engine {
             Outcome::Lost => {
                 self.statistics.transfers_lost += 1;
                 self.failed(&transfer, None, &mut reaction);
+                if let Some(at_ns) = self.facts.links.rest(transfer.link, now_ns) {
+                    reaction.events.push(Event::LinkChanged(transfer.link.node));
+                    reaction.commands.push(Command::WakeAt { at_ns });
+                }
             }
             Outcome::Corrupt { item } => {
                 self.failed(&transfer, Some((item, Failure::Corrupt)), &mut reaction);
@@ -159,6 +163,7 @@ impl Engine {
     pub fn tick(&mut self, now_ns: u64) -> Reaction {
         let mut reaction = self.lose(now_ns, |t| t.expires_ns <= now_ns);
         reaction.events.extend(self.expire_parameters(now_ns));
+        reaction.events.extend(self.facts.links.end_rests(now_ns).into_iter().map(Event::LinkChanged));
         if let Some(at_ns) = self.next_expiry() {
             reaction.commands.push(Command::WakeAt { at_ns });
         }
@@ -169,7 +174,8 @@ impl Engine {
     }
 
     pub(super) fn next_expiry(&self) -> Option<u64> {
-        self.facts.links.transfers.values().map(|transfer| transfer.expires_ns).min()
+        let expires = self.facts.links.transfers.values().map(|transfer| transfer.expires_ns).min();
+        expires.into_iter().chain(self.facts.links.next_rest_end()).min()
     }
 
     fn lose(&mut self, now_ns: u64, which: impl Fn(&InFlight) -> bool) -> Reaction {
