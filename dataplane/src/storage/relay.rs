@@ -161,10 +161,8 @@ impl Relay {
         now: Nanos,
     ) -> Result<Vec<Act>, FailReason> {
         self.end(request);
-        let book = &self.book;
-        let block_bytes =
-            |rows: BlockRows| Some(block_bytes(book.block(rows.block)?) as u64).map(|bytes| (rows, bytes));
-        let whole: Vec<_> = items.iter().filter_map(|&rows| block_bytes(rows)).collect();
+        let whole = |&rows: &BlockRows| Some((rows, block_bytes(self.book.block(rows.block)?) as u64));
+        let whole: Vec<_> = items.iter().filter_map(whole).collect();
         let Asked { fetch, evicted, here } =
             self.staging.ask(request, &whole).map_err(|_| FailReason::Upstream)?;
         for block in evicted {
@@ -177,10 +175,9 @@ impl Relay {
         self.requests.insert(request, Held { class, bytes, items });
         self.waiting.begin(request.0, bytes);
         let mut acts = Vec::new();
-        for (owners, rows) in self.by_owners(fetch) {
+        for (untried, rows) in self.by_owners(fetch) {
             let id = TransferId(self.next_fetch);
             self.next_fetch += 1;
-            let untried = owners.clone();
             let fetch = Fetch { class, rows, untried, asked: None, corrupt: None, in_doubt: false };
             self.fetches.insert(id, fetch);
             self.deadlines.push_back((Nanos(now.0.saturating_add(self.time_out.0)), id));
@@ -361,3 +358,7 @@ impl Relay {
 fn block_bytes(place: BlockPlace) -> usize {
     usize::from(place.rows) * place.row_bytes as usize
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;
