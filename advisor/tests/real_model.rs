@@ -37,6 +37,7 @@ fn state(seed: u64) -> ClusterState {
         wait_share: if node == waits { 0.6 } else { 0.1 },
         stretched: 0.0,
         stall_share: 0.0,
+        wait_lately: 0.0,
         hit_rate: 0.3 + 0.6 * key.unit(2 + u64::from(node)) as f32,
         drift: 0.0,
         prefetch_share: 0.7,

@@ -103,7 +103,7 @@ pub struct Links {
     links: BTreeMap<LinkId, Link>,
     /// Replicas per part, cheapest first.
     replicas: Vec<Vec<NodeId>>,
-    /// The same, and then the nodes that stage the part.
+    /// The ways to each part: the same, but for owners in whose place another node is asked.
     sources: Vec<Vec<LinkId>>,
     /// Raised whenever `sources` changes.
     sources_version: u64,
@@ -173,10 +173,33 @@ impl Links {
         self.replicas.get(part.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// The ways to a part: the nodes that store it, cheapest first, then those that stage it.
+    /// The ways to a part: the nodes that store it, cheapest first, or those that stage it in their place.
+    /// Where none of them is up with a good copy, owners are asked all the same.
     #[must_use]
     pub fn sources(&self, part: rudder_topology::PartId) -> &[LinkId] {
         self.sources.get(part.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a part may be asked for this way.
+    #[must_use]
+    pub fn is_source(&self, part: rudder_topology::PartId, link: LinkId) -> bool {
+        self.sources(part).contains(&link) || (!link.staged && self.replicas(part).contains(&link.node))
+    }
+
+    /// The ways to a block that are up with a good copy: those of [`Links::sources`], else the owners.
+    pub fn good_sources(
+        &self,
+        part: rudder_topology::PartId,
+        block: BlockId,
+    ) -> impl Iterator<Item = (LinkId, &Link)> {
+        let good = move |id: LinkId| {
+            let link = self.link(id).filter(|link| link.up.is_some() && !self.is_bad(block, id))?;
+            Some((id, link))
+        };
+        let ways = || self.sources(part).iter().copied().filter_map(good);
+        let none = ways().next().is_none();
+        let owners = self.replicas(part).iter().copied().map(LinkId::from);
+        ways().chain(owners.filter(move |_| none).filter_map(good))
     }
 
     /// Another number whenever the ways to any part change.
@@ -200,10 +223,12 @@ impl Links {
         let mut through = parameters.through.clone();
         // Only what is connected already can be asked for more.
         through.retain(|_, node| self.links.contains_key(&LinkId::from(*node)));
-        for &node in through.values() {
+        for (&owner, &node) in &through {
             let own = self.links[&LinkId::from(node)];
-            let (in_flight_bytes, arrived_bytes, rate) = (0, 0, DeliveryRate::default());
-            let staged = Link { in_flight_bytes, arrived_bytes, rate, ..own };
+            // Until copies are seen to come faster, they are taken to come as the owner's rows did: what is dear to fetch
+            // is not let go for a promise.
+            let rate = self.link(owner).map_or(own.rate, |owner| owner.rate).afresh();
+            let staged = Link { in_flight_bytes: 0, arrived_bytes: 0, rate, ..own };
             self.links.entry(LinkId { node, staged: true }).or_insert(staged);
         }
         let sources = sources(&self.replicas, &through);
@@ -344,14 +369,17 @@ impl Links {
     }
 }
 
-/// For each part the nodes that store it, then those through which what one of them owns may be asked for.
+/// For each part the ways to it: each node that stores it, or the one that is asked instead.
 fn sources(replicas: &[Vec<NodeId>], through: &BTreeMap<NodeId, NodeId>) -> Vec<Vec<LinkId>> {
     let ways = |owners: &Vec<NodeId>| {
-        let mut ways: Vec<LinkId> = owners.iter().copied().map(LinkId::from).collect();
-        for node in owners.iter().filter_map(|owner| through.get(owner)) {
-            let staged = LinkId { node: *node, staged: true };
-            if !owners.contains(node) && !ways.contains(&staged) {
-                ways.push(staged);
+        let mut ways: Vec<LinkId> = vec![];
+        for &owner in owners {
+            let way = match through.get(&owner) {
+                Some(&node) if !owners.contains(&node) => LinkId { node, staged: true },
+                _ => LinkId::from(owner),
+            };
+            if !ways.contains(&way) {
+                ways.push(way);
             }
         }
         ways

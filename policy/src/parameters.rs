@@ -64,7 +64,7 @@ pub struct Parameters {
     /// Per storage node, how much of its link's permits may be used, in percent; its link counts as that much slower
     /// where a replica is chosen. 100 where nothing is said.
     pub link_shares: BTreeMap<NodeId, u8>,
-    /// Per storage node another one, of which what the first one owns may be asked as well: it keeps copies.
+    /// Per storage node another one, of which what the first one owns is asked in its place: it keeps copies.
     #[serde(default)]
     pub through: BTreeMap<NodeId, NodeId>,
     pub posture: Posture,

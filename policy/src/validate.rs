@@ -118,9 +118,9 @@ impl Admissions {
 
 /// The node holds the part, or stages it.
 fn replica(part: PartId, link: LinkId, view: &View) -> Result<(), Refusal> {
-    match view.links.sources(part) {
+    match view.links.replicas(part) {
         [] => Err(Refusal::Local),
-        sources if sources.contains(&link) => Ok(()),
+        _ if view.links.is_source(part, link) => Ok(()),
         _ => Err(Refusal::NotAReplica),
     }
 }

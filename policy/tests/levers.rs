@@ -5,7 +5,7 @@ use rudder_policy::links::LinkId;
 use rudder_policy::parameters::{BlockRange, Posture};
 use rudder_policy::step::{Outcome, TrainerId};
 use rudder_policy::testing::{World, book, trainer};
-use rudder_topology::{BlockId, JobId, NodeId, PolicySpec, TableId};
+use rudder_topology::{BlockId, JobId, NodeId, PartId, PolicySpec, TableId};
 
 const T: TableId = TableId(0);
 
@@ -95,6 +95,66 @@ fn a_staged_way_that_brings_nothing_rests_and_is_tried_again() {
     world.end(0, Outcome::Lost);
     world.link_up(NodeId(0));
     assert_eq!(world.in_flight[0].link(), LinkId::from(NodeId(0)));
+}
+
+#[test]
+fn what_a_node_owns_may_be_asked_of_the_one_that_stages_it() {
+    let mut world = World::new(book(600, 3, 4), 150 * 32, PolicySpec::RUDDER, &[]);
+    world.connect(trainer(0));
+    // Whoever stores part 0 is gone.
+    world.link_down(NodeId(0));
+    world.link_down(NodeId(1));
+    world.announce(trainer(0), 0, rows(0..40));
+    world.want(trainer(0), 0);
+    assert_eq!(world.in_flight.len(), 0);
+    world.set_parameters(|p| p.through.extend([(NodeId(0), NodeId(2))]));
+    let staged = LinkId { node: NodeId(2), staged: true };
+    assert!(!world.in_flight.is_empty() && world.in_flight.iter().all(|transfer| transfer.link() == staged));
+    let under_way = |world: &World| world.engine.view().links.link(staged).unwrap().in_flight_bytes;
+    assert_eq!((under_way(&world), in_flight(&world, 2)), (256, 0), "it has permits of its own");
+    for _ in 0..5 {
+        world.arrive(0);
+    }
+    // Taken back: what is under way comes, and nothing more is asked for.
+    world.set_parameters(|p| p.through.clear());
+    let left = world.in_flight.len();
+    for _ in 0..left {
+        world.arrive(0);
+    }
+    assert_eq!((world.in_flight.len(), world.ready.len(), under_way(&world)), (0, 0, 0));
+    world.set_parameters(|p| p.through.extend([(NodeId(0), NodeId(2))]));
+    while !world.in_flight.is_empty() {
+        world.arrive(0);
+    }
+    assert_eq!(world.ready.len(), 1);
+}
+
+#[test]
+fn who_stages_and_is_gone_is_gone_around() {
+    let mut world = World::new(book(600, 3, 4), 150 * 32, PolicySpec::RUDDER, &[]);
+    world.connect(trainer(0));
+    world.set_parameters(|p| p.through = [(NodeId(0), NodeId(2)), (NodeId(1), NodeId(2))].into());
+    world.announce(trainer(0), 0, rows(0..40));
+    assert!(!world.in_flight.is_empty() && world.in_flight.iter().all(|transfer| transfer.staged));
+    world.link_down(NodeId(2));
+    assert!(!world.in_flight.is_empty() && world.in_flight.iter().all(|transfer| !transfer.staged));
+    while !world.in_flight.is_empty() {
+        world.arrive(0);
+    }
+    world.want(trainer(0), 0);
+    assert_eq!(world.ready.len(), 1);
+}
+
+#[test]
+fn nothing_is_asked_of_a_stranger_or_of_an_owner_as_staged() {
+    let mut world = World::new(book(600, 3, 4), 150 * 32, PolicySpec::RUDDER, &[]);
+    let sources = |world: &World| world.engine.view().links.sources(PartId(0)).to_vec();
+    let owners = [NodeId(0), NodeId(1)].map(LinkId::from);
+    assert_eq!(sources(&world), owners);
+    world.set_parameters(|p| p.through.extend([(NodeId(0), NodeId(9)), (NodeId(1), NodeId(0))]));
+    assert_eq!(sources(&world), owners);
+    world.set_parameters(|p| p.through = [(NodeId(0), NodeId(2)), (NodeId(1), NodeId(2))].into());
+    assert_eq!(sources(&world), [LinkId { node: NodeId(2), staged: true }]);
 }
 
 #[test]

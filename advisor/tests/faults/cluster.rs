@@ -32,6 +32,7 @@ pub fn state() -> ClusterState {
         wait_share: 0.5,
         stretched: 0.0,
         stall_share: 0.0,
+        wait_lately: 0.5,
         hit_rate: 0.5,
         drift: 0.0,
         prefetch_share: 0.8,

@@ -15,7 +15,7 @@ pub enum Change {
         storage: NodeId,
         percent: u8,
     },
-    /// What `storage` stores may be asked of `through` as well.
+    /// What `storage` stores is asked of `through` in its place.
     Stage {
         storage: NodeId,
         through: NodeId,
@@ -53,6 +53,12 @@ impl Directive {
     pub fn ttl_ns(&self) -> u64 {
         let shortest = self.actions.iter().map(|action| action.ttl_s).min().unwrap_or(0);
         u64::from(shortest) * 1_000_000_000
+    }
+
+    /// Whether it helps more and more, rather than at once.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action.change, Change::Stage { .. }))
     }
 }
 

@@ -65,7 +65,7 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
 }
 
 /// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
-const ONCE: f32 = 0.5;
+const ONCE: f32 = 0.8;
 
 /// What comes over a slow link is asked of another node, which has a good link and gets it once for all. Where the
 /// storage node is slow for everyone its blocks come no faster at first, but each of them only once.
@@ -84,11 +84,19 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     }
     // Others get it as slowly: it is the node.
     let others = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
-    let elsewhere = others.map(|of| of.rate_share).fold(0.0, f32::max);
+    let elsewhere = others.map(|of| of.rate_share * (1.0 - of.slowed)).fold(0.0, f32::max);
     let part = if elsewhere > 2.0 * slow.rate_share { 1.0 } else { ONCE };
     let room = 1.0 - other.load.clamp(0.0, 1.0);
-    -compute.wait_share * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * CAUTION
+    // A cache learns what is dear to fetch: one that holds many minibatches ends the stall by itself.
+    let lasting = compute.wait_share.min(compute.wait_lately);
+    let small = ((compute.minibatch_share - LARGE) / LARGE).clamp(0.0, 1.0);
+    DOUBLE - lasting * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * small * CAUTION
 }
+
+/// What it costs that bytes travel twice.
+const DOUBLE: f32 = 0.01;
+/// A cache of which a minibatch takes this share or less comes to hold what a slow node's blocks are used of.
+const LARGE: f32 = 0.02;
 
 /// Announced minibatches that take less of the cache than this leave room for what is used again and again; those that
 /// take more than all of it push it out, and each other.
@@ -243,6 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn what_only_a_slow_node_has_is_worth_staging_elsewhere() {
+        let mut slowed = state();
+        slowed.storage = vec![node(2, 0.9, 0.0), node(3, 0.1, 0.0)];
+        slowed.links[0].rate_share = 0.1;
+        let stage = |compute, storage, through| {
+            let change = Change::Stage { storage: NodeId(storage), through: NodeId(through) };
+            predict(&Action { compute: NodeId(compute), change, ttl_s: 60 }, &slowed)
+        };
+        let link = stage(0, 2, 3);
+        assert!(link < -0.1, "{link}");
+        assert!(stage(0, 3, 2) > 0.0, "through the slow one");
+        assert!(stage(1, 2, 3) > 0.0, "its own link is good");
+        let with = |change: &dyn Fn(&mut ClusterState)| {
+            let mut state = slowed.clone();
+            change(&mut state);
+            let change = Change::Stage { storage: NodeId(2), through: NodeId(3) };
+            predict(&Action { compute: NodeId(0), change, ttl_s: 60 }, &state)
+        };
+        let everywhere = with(&|state| state.links[2].rate_share = 0.1);
+        assert!(link < everywhere && everywhere < -0.02, "each block leaves the node once: {everywhere}");
+        assert!(with(&|state| state.storage[0].replicated = 1.0) > 0.0, "others have it");
+        assert!(with(&|state| state.compute[0].wait_lately = 0.05) > 0.0, "it may end by itself");
+        assert!(with(&|state| state.storage[1].up = false) > 0.0);
+    }
+
+    #[test]
     fn who_waits_least_gives_way_at_a_full_node() {
         let mut state = state();
         state.storage = vec![node(2, 1.0, 0.0), node(3, 0.2, 0.0)];
@@ -334,6 +368,7 @@ mod tests {
             state.compute[0].jobs[0].ahead = ahead;
             let changes = [
                 Change::LinkShare { storage: NodeId(2), percent },
+                Change::Stage { storage: NodeId(2), through: NodeId(3) },
                 Change::Posture(Posture::DemandOnly),
                 Change::JobHorizon { job: rudder_topology::JobId(0), minibatches: 1 },
                 Change::FarPredictor { minibatches: ahead },

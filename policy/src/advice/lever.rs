@@ -80,8 +80,8 @@ pub const LEVERS: &[Lever] = &[
     Lever {
         id: LeverId::Stage,
         name: "stage",
-        what: "what comes over this link may also be asked of another storage node, which fetches it once, keeps copies \
-               and serves it: where the link or its storage node is slow and no other node stores the same",
+        what: "what comes over this link is asked of another storage node in its place, which fetches it once, keeps \
+               copies and serves it: where the link or its storage node is slow and no other node stores the same",
         fields: &[Field { name: "link", kind: Kind::Link }, Field { name: "through", kind: Kind::Storage }],
     },
     Lever {

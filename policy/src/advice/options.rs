@@ -3,7 +3,7 @@
 
 use super::directive::{Action, Change};
 use super::evaluate::Evaluator;
-use super::lever::{ACTIONS_MAX, Kind, TTL_S_DEFAULT, Value, Vocabulary};
+use super::lever::{ACTIONS_MAX, Kind, TTL_S_DEFAULT, TTL_S_MAX, Value, Vocabulary};
 use super::state::ClusterState;
 use crate::parameters::Posture;
 use rudder_graph::random::Key;
@@ -121,9 +121,11 @@ pub fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> 
             _ => None,
         });
         for through in others.take(STAGE_MAX).filter(|_| only) {
-            add(compute, Change::Stage { storage, through });
+            // Each look at how it would be without costs what copies have saved.
+            actions.push(Action { compute, change: Change::Stage { storage, through }, ttl_s: TTL_S_MAX });
         }
     }
+    let mut add = |compute, change| actions.push(Action { compute, change, ttl_s: TTL_S_DEFAULT });
     for &(_, value) in vocabulary.entries(Kind::Compute) {
         let Value::Compute(compute) = value else { continue };
         add(compute, Change::Posture(Posture::DemandFirst));

@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 pub struct TrialConfig {
     /// Values that are not counted, while the change takes hold.
     pub settle_values: u32,
+    /// The same where it is slow to take hold: copies are there when they have been asked for once.
+    pub settle_values_slow: u32,
     /// Values that make a measurement.
     pub measure_values: u32,
     /// What helps makes the stall share better by this much, and by `improves_share` of what it was.
@@ -25,6 +27,8 @@ pub struct TrialConfig {
     /// It is taken back at once, without waiting for a measurement, where a value is so much worse; twice as much while
     /// the change takes hold.
     pub alarm: f32,
+    /// Where it is slow to take hold, only while it does, and only then.
+    pub alarm_slow: f32,
     /// How often the stall without it is measured because it got worse under it.
     pub looks_max: u32,
 }
@@ -33,11 +37,13 @@ impl Default for TrialConfig {
     fn default() -> Self {
         TrialConfig {
             settle_values: 1,
+            settle_values_slow: 10,
             measure_values: 4,
             improves: 0.01,
             improves_share: 0.05,
             tolerance: 0.03,
             alarm: 0.05,
+            alarm_slow: 0.4,
             looks_max: 3,
         }
     }
@@ -148,8 +154,10 @@ impl Trial {
         if !stall_share.is_finite() {
             return None;
         }
-        if self.values <= self.config.settle_values {
-            if self.phase == Phase::On && stall_share > self.before + 2.0 * self.config.alarm {
+        let slow = self.phase == Phase::On && self.directive.is_slow();
+        if self.values <= self.settle_values() {
+            let alarm = self.before + if slow { self.config.alarm_slow } else { 2.0 * self.config.alarm };
+            if self.phase == Phase::On && stall_share > alarm {
                 self.measured = Some(stall_share - self.before);
                 self.enter(Phase::Off { with: stall_share, helped: false });
                 return Some(Move::Revert);
@@ -163,7 +171,7 @@ impl Trial {
         let mean = self.mean()?;
         let measured = self.recent.len() >= self.config.measure_values as usize;
         match self.phase {
-            Phase::On if measured || stall_share > self.before + self.config.alarm => {
+            Phase::On if measured || (!slow && stall_share > self.before + self.config.alarm) => {
                 self.measured = Some(mean - self.before);
                 self.enter(Phase::Off { with: mean, helped: false });
                 Some(Move::Revert)
@@ -192,6 +200,14 @@ impl Trial {
                 None
             }
             _ => None,
+        }
+    }
+
+    /// Without it, and when it comes back, the cluster is at once as it is.
+    fn settle_values(&self) -> u32 {
+        match self.phase {
+            Phase::On if self.directive.is_slow() => self.config.settle_values_slow,
+            _ => self.config.settle_values,
         }
     }
 
@@ -258,7 +274,10 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn trial(before: f32) -> Trial {
-        let change = Change::Posture(Posture::DemandFirst);
+        trial_of(Change::Posture(Posture::DemandFirst), before)
+    }
+
+    fn trial_of(change: Change, before: f32) -> Trial {
         let directive = Directive { actions: vec![Action { compute: NodeId(0), change, ttl_s: 60 }] };
         Trial::begin(TrialConfig::default(), directive, -0.1, before, 0)
     }
@@ -266,7 +285,10 @@ mod tests {
     /// A cluster that waits so much without the directive and so much with it, value by value; for each value whether it
     /// was in force, and the trial at the end.
     fn play(before: f32, values: u64, wait: impl Fn(u64, bool) -> f32) -> (Vec<bool>, Trial) {
-        let mut trial = trial(before);
+        play_trial(trial(before), values, wait)
+    }
+
+    fn play_trial(mut trial: Trial, values: u64, wait: impl Fn(u64, bool) -> f32) -> (Vec<bool>, Trial) {
         let mut on = true;
         let mut expires = 30;
         let mut in_force = vec![];
@@ -293,6 +315,24 @@ mod tests {
         assert_eq!(in_force.iter().filter(|&&on| on).count(), 5);
         assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
         assert_eq!(trial.outcome().measured, Some(0.0));
+    }
+
+    #[test]
+    fn what_is_slow_to_help_is_given_time() {
+        let stage = Change::Stage { storage: NodeId(2), through: NodeId(3) };
+        // Worse at first, and better from the tenth value on.
+        let copies = |n, on| match (on, n) {
+            (false, _) => 0.5,
+            (true, 0..10) => 0.7,
+            (true, _) => 0.1,
+        };
+        let (in_force, trial) = play_trial(trial_of(stage, 0.5), 40, copies);
+        assert!(in_force[..14].iter().all(|&on| on) && !in_force[15], "{in_force:?}");
+        assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
+        // What stops the cluster is taken back at once all the same.
+        let (in_force, trial) = play_trial(trial_of(stage, 0.5), 20, |_, on| if on { 0.95 } else { 0.5 });
+        assert_eq!(in_force.iter().filter(|&&on| on).count(), 1);
+        assert_eq!(trial.outcome().verdict, TrialVerdict::Reverted);
     }
 
     #[test]

@@ -60,7 +60,9 @@ impl Benefit {
             let rows = f64::from(missed) / shadow.share().max(f64::MIN_POSITIVE);
             self.rows_missed += rows;
             let up = |id: &&LinkId| facts.links.link(**id).is_some_and(|link| link.up.is_some());
-            if let Some(&id) = facts.links.sources(segment.part).iter().find(up) {
+            let (sources, owners) = (facts.links.sources(segment.part), facts.links.replicas(segment.part));
+            let owners: Vec<LinkId> = owners.iter().copied().map(LinkId::from).collect();
+            if let Some(&id) = sources.iter().chain(&owners).find(up) {
                 let row_bytes = f64::from(facts.book.row_bytes(segment.table).unwrap_or(0));
                 *on_link.entry(id).or_default() += rows * row_bytes;
             }

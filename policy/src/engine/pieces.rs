@@ -127,13 +127,8 @@ impl Engine {
         let row_bytes = u64::from(self.facts.book.row_bytes(segment.table).unwrap_or(0));
         let links = &self.facts.links;
         let mut soonest: Option<(u64, Next)> = None;
-        for &id in links.sources(segment.part) {
-            let Some((link, generation)) = links.link(id).and_then(|link| Some((link, link.up?))) else {
-                continue;
-            };
-            if links.is_bad(first.block, id) {
-                continue;
-            }
+        for (id, link) in links.good_sources(segment.part, first.block) {
+            let Some(generation) = link.up else { continue };
             let (end, bytes) = self.piece_end(entry, segment, progress.next, id, row_bytes);
             let link_has_room = link.in_flight_bytes == 0 || bytes <= links.link_room(id, Class::Demand);
             let node_has_room = links.in_flight_bytes() == 0 || bytes <= links.node_room();

@@ -39,6 +39,13 @@ impl DeliveryRate {
         self.bytes_per_s.map(|last| if stale > 0.0 { (last * stale.exp2()).min(stated) } else { last })
     }
 
+    /// What was measured, for another link on which nothing is under way.
+    #[must_use]
+    pub fn afresh(&self) -> Self {
+        let (bytes_per_s, measured_ns) = (self.bytes_per_s, self.measured_ns);
+        DeliveryRate { bytes_per_s, measured_ns, ..DeliveryRate::default() }
+    }
+
     /// Something departed on the link.
     pub fn departed(&mut self, now_ns: u64) {
         self.busy_since_ns.get_or_insert(now_ns);

@@ -3,6 +3,8 @@ use crate::record::Counters;
 use crate::workload::Tables;
 use rudder_graph::random::Key;
 use rudder_graph::{Dtype, Manifest, PartitionBook, TableSpec};
+use rudder_policy::advice::directive::{self as action, Directive};
+use rudder_policy::advice::sample::ComputeSample;
 use rudder_topology::{
     Bytes, BytesPerSecond, DatasetName, Limits, LinkCost, Nanos, NodeId, PolicySpec, TableId, TableName,
     TrainerRank,
@@ -232,4 +234,70 @@ fn jitter_keeps_the_mean_and_stragglers_raise_it() {
     spec.load.variation.stragglers = 0.1;
     spec.load.variation.straggler_factor = 5.0;
     assert!((mean(&spec) - 1.4).abs() < 0.04, "{}", mean(&spec));
+}
+
+/// Gives a directive at the first look.
+struct Gives(Option<Directive>);
+
+impl Steer for Gives {
+    fn period_ns(&self) -> u64 {
+        1_000_000
+    }
+
+    fn observe(&mut self, _: u64, _: Vec<(NodeId, ComputeSample)>) -> Vec<Steering> {
+        self.0.take().map(Steering::Enact).into_iter().collect()
+    }
+
+    fn answer(&mut self, _: u64) -> Vec<Steering> {
+        vec![]
+    }
+}
+
+/// How long it takes where the nodes `ask` of node 1 what node 0 owns, in units of what it takes without.
+fn staged(spec: &SimSpec, ask: &[u16]) -> f64 {
+    let rows = Skewed::new(spec.trainers(), spec.load.minibatches);
+    let length = |directive: Option<Directive>| {
+        let run = run_steered(spec, Arm::Rudder, &rows, &mut |_| {}, &mut Gives(directive)).unwrap();
+        run.trainers.iter().filter_map(|t| t.steps.last()).map(|step| step.at_ns).max().unwrap() as f64
+    };
+    let change = action::Change::Stage { storage: NodeId(0), through: NodeId(1) };
+    let action = |&node: &u16| action::Action { compute: NodeId(node), change, ttl_s: 600 };
+    let directive = Directive { actions: ask.iter().map(action).collect() };
+    length(Some(directive)) / length(None)
+}
+
+#[test]
+fn a_slow_link_is_gone_around_through_a_node_that_stages() {
+    let mut slow = spec(PolicySpec::RUDDER, 2);
+    let rate = BytesPerSecond(RATE.0 / 20);
+    let what = Change::Link { between: (NodeId(0), NodeId(2)), rate };
+    slow.events.push(TimedEvent { at: Nanos(0), what });
+    let ratio = staged(&slow, &[2]);
+    assert!(ratio < 0.6, "{ratio}");
+    // Nobody else's blocks are asked for there.
+    assert!((staged(&slow, &[3]) - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn what_a_slow_node_owns_leaves_it_once() {
+    let mut slow = spec(PolicySpec::RUDDER, 2);
+    let rate = BytesPerSecond(RATE.0 / 10);
+    slow.load.minibatches = 200;
+    slow.events.push(TimedEvent { at: Nanos(0), what: Change::Interface { node: NodeId(0), rate } });
+    let ratio = staged(&slow, &[2, 3]);
+    assert!(ratio < 0.8, "{ratio}");
+    // With no memory for copies nothing is staged, and nothing is stuck.
+    let none = SimSpec { staging: Bytes(0), ..slow.clone() };
+    let ratio = staged(&none, &[2, 3]);
+    assert!((0.9..1.2).contains(&ratio), "{ratio}");
+    // One that keeps going away neither.
+    for at in 1..20 {
+        let node = NodeId(at % 2);
+        let at = Nanos::from_millis(u64::from(at) * 100);
+        slow.events.push(TimedEvent { at, what: Change::Down { node } });
+        let at = Nanos(at.0 + 90_000_000);
+        slow.events.push(TimedEvent { at, what: Change::Up { node } });
+    }
+    slow.limits.heartbeat_timeout = Nanos::from_millis(50);
+    assert!(staged(&slow, &[2, 3]) < 1.5);
 }

@@ -19,6 +19,7 @@ pub(crate) fn state() -> ClusterState {
         wait_share: 0.4,
         stretched: 0.0,
         stall_share: 0.0,
+        wait_lately: 0.4,
         hit_rate: 0.5,
         drift: 0.0,
         prefetch_share: 0.8,

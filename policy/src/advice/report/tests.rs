@@ -17,6 +17,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
         wait_share: 0.0,
         stretched: 0.0,
         stall_share: 0.0,
+        wait_lately: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 1.0,

@@ -11,6 +11,8 @@ pub(super) struct Budget {
     /// Per part the ways to it as indices into `links`, cheapest first, and of which version of them.
     sources: Vec<Vec<usize>>,
     sources_version: u64,
+    /// Per part its owners, where they are not those ways: they are asked if nobody else can be.
+    owners: Vec<Vec<usize>>,
     node_room: u64,
     node_idle: bool,
     tables: Vec<TableBudget>,
@@ -92,7 +94,13 @@ impl Budget {
             let at = |id: &LinkId| self.links.iter().position(|link| link.id == *id);
             let parts = (0..view.book.parts()).map(|part| PartId(part as u16));
             self.sources =
-                parts.map(|part| view.links.sources(part).iter().filter_map(at).collect()).collect();
+                parts.clone().map(|part| view.links.sources(part).iter().filter_map(at).collect()).collect();
+            let owners = parts.map(|part| {
+                let owners = view.links.replicas(part).iter().copied().map(LinkId::from);
+                let differ = view.links.sources(part).iter().any(|id| id.staged);
+                owners.filter(|_| differ).filter_map(|id| at(&id)).collect()
+            });
+            self.owners = owners.collect();
             self.sources_version = view.links.sources_version();
         }
         let least = self.links.iter().map(|link| link.transfer_max / 2).min().unwrap_or(0);
@@ -180,7 +188,12 @@ impl Budget {
             return None;
         }
         let is_good = |&link: &usize| !view.links.is_bad(block, self.links[link].id);
-        let sources = self.sources.get(part.index())?.iter().copied().filter(is_good);
+        let mut sources = self.sources.get(part.index())?;
+        let owners = &self.owners[part.index()];
+        if !owners.is_empty() && !sources.iter().any(|link| self.links[*link].up.is_some() && is_good(link)) {
+            sources = owners;
+        }
+        let sources = sources.iter().copied().filter(is_good);
         let link = self.soonest(sources, (bytes, class), due_ns)?;
         let LinkBudget { id, up, .. } = self.links[link];
         Some(Source { link, id, generation: up? })
