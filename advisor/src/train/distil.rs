@@ -99,8 +99,9 @@ pub fn distil(experience: &[Experience]) -> Result<Distillation, TrainError> {
         apart.iter().map(|case| agreement(&case.best, &answer(case))).sum::<f32>() / apart.len() as f32
     };
     let constants = CONSTANTS.map(|(name, constant)| (name, mean(&|case| constant_answer(constant, case))));
+    // The first of those that are as good.
     let (constant, agreement_constant) =
-        constants.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0));
+        constants.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0));
     Ok(Distillation {
         agreement: mean(&|case| taken(case, model.choose(&case.options, &case.experience.state))),
         agreement_constant,
@@ -229,13 +230,18 @@ fn fit(seen: &[Case<'_>]) -> Result<Distilled, TrainError> {
 }
 
 /// The threshold with which the model gains most where it was learned: agreement would let it do nothing, which is the
-/// best answer in most states.
+/// best answer in most states. Only options that were expected to help count, where there are any: no others are shown.
 fn best_threshold(model: &Distilled, seen: &[Case<'_>]) -> f32 {
-    let score = |case: &Case<'_>, action: &Action| model.score(&inputs(action, &case.experience.state));
-    let scored = |case: &&Case<'_>| {
-        case.options.actions().iter().map(|action| score(case, action)).collect::<Vec<_>>()
+    let expected: Vec<_> = seen.iter().map(|case| (case, case.options.expected())).collect();
+    let offered = match expected.iter().all(|(_, options)| options.shown.is_empty()) {
+        true => seen.iter().map(|case| (case, case.options.clone())).collect(),
+        false => expected,
     };
-    let mut scores: Vec<_> = seen.iter().flat_map(|case| scored(&case)).collect();
+    let score = |case: &Case<'_>, action: &Action| model.score(&inputs(action, &case.experience.state));
+    let scores = offered.iter().flat_map(|(case, options)| {
+        options.actions().iter().map(|action| score(case, action)).collect::<Vec<_>>()
+    });
+    let mut scores: Vec<_> = scores.collect();
     scores.sort_by(f32::total_cmp);
     let highest = scores.last().map_or(0.0, |last| last + 1.0);
     const TRIED: usize = 100;
@@ -243,8 +249,11 @@ fn best_threshold(model: &Distilled, seen: &[Case<'_>]) -> f32 {
     let tried = tried.filter(|&at| at < scores.len()).map(|at| scores[at]).chain([highest]);
     let gains = |threshold: f32| {
         let model = Distilled { threshold, ..model.clone() };
-        let answer = |case: &Case<'_>| taken(case, model.choose(&case.options, &case.experience.state));
-        seen.iter().map(|case| gain(case, &answer(case))).sum::<f32>()
+        let gained = offered.iter().map(|(case, options)| {
+            let chosen = model.choose(options, &case.experience.state);
+            gain(case, &chosen.into_iter().map(|at| options.shown[at].action).collect::<Vec<_>>())
+        });
+        gained.sum::<f32>()
     };
     let best = tried.map(|threshold| (gains(threshold), threshold)).max_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or(highest, |(_, threshold)| threshold)

@@ -45,6 +45,21 @@ impl Options {
         self.shown.iter().map(|choice| choice.action).collect()
     }
 
+    /// Those that are expected to help.
+    #[must_use]
+    pub fn expected(&self) -> Options {
+        let helps = |&at: &usize| self.shown[at].predicted < 0.0;
+        let places: Vec<_> = (0..self.shown.len()).filter(helps).collect();
+        self.at(&places)
+    }
+
+    fn at(&self, places: &[usize]) -> Options {
+        Options {
+            shown: places.iter().map(|&place| self.shown[place]).collect(),
+            ranks: places.iter().map(|&place| self.ranks[place]).collect(),
+        }
+    }
+
     /// The same options in another order.
     #[must_use]
     pub fn shuffled(&self, key: Key) -> Options {
@@ -52,10 +67,7 @@ impl Options {
         for at in (1..places.len()).rev() {
             places.swap(at, key.below(at as u64, at as u64 + 1) as usize);
         }
-        Options {
-            shown: places.iter().map(|&place| self.shown[place]).collect(),
-            ranks: places.iter().map(|&place| self.ranks[place]).collect(),
-        }
+        self.at(&places)
     }
 }
 
