@@ -29,7 +29,9 @@ pub struct TrialConfig {
     pub alarm: f32,
     /// Where it is slow to take hold, only while it does, and only then.
     pub alarm_slow: f32,
-    /// How often the stall without it is measured because it got worse under it.
+    /// What is slow to take hold is given more time while the stall share is worse by this part of it at most.
+    pub slow_share: f32,
+    /// How often the stall without it is measured because it got worse under it, or because it is slow.
     pub looks_max: u32,
 }
 
@@ -44,6 +46,7 @@ impl Default for TrialConfig {
             tolerance: 0.03,
             alarm: 0.05,
             alarm_slow: 0.4,
+            slow_share: 0.1,
             looks_max: 3,
         }
     }
@@ -191,6 +194,18 @@ impl Trial {
                 self.expires_ns = now_ns.saturating_add(self.directive.ttl_ns());
                 Some(Move::Enact)
             }
+            // Slow to help and no harm so far: more time.
+            Phase::Off { with, helped: false }
+                if measured
+                    && self.directive.is_slow()
+                    && self.looks < self.config.looks_max
+                    && with <= mean * (1.0 + self.config.slow_share) + self.config.improves =>
+            {
+                self.looks += 1;
+                self.enter(Phase::On);
+                self.expires_ns = now_ns.saturating_add(self.directive.ttl_ns());
+                Some(Move::Enact)
+            }
             Phase::Off { with, helped } if measured => {
                 self.enter(Phase::Over);
                 if !helped {
@@ -329,6 +344,19 @@ mod tests {
         let (in_force, trial) = play_trial(trial_of(stage, 0.5), 40, copies);
         assert!(in_force[..14].iter().all(|&on| on) && !in_force[15], "{in_force:?}");
         assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
+        // Where it takes longer it is looked at again, some times; where it is worse not once.
+        let longer = |n, on| match (on, n) {
+            (false, _) => 0.9,
+            (true, 0..40) => 0.95,
+            (true, _) => 0.1,
+        };
+        let (_, trial) = play_trial(trial_of(stage, 0.9), 80, longer);
+        assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
+        let (in_force, trial) = play_trial(trial_of(stage, 0.9), 200, |_, _| 0.9);
+        assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Reverted);
+        assert_eq!(in_force.iter().filter(|&&on| on).count(), 4 * 14, "three more times");
+        let (in_force, trial) = play_trial(trial_of(stage, 0.3), 80, |_, on| if on { 0.4 } else { 0.3 });
+        assert!(trial.is_over() && in_force.iter().filter(|&&on| on).count() == 14);
         // What stops the cluster is taken back at once all the same.
         let (in_force, trial) = play_trial(trial_of(stage, 0.5), 20, |_, on| if on { 0.95 } else { 0.5 });
         assert_eq!(in_force.iter().filter(|&&on| on).count(), 1);
