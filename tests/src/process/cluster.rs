@@ -19,6 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct ClusterOptions {
     pub storage_nodes: usize,
     pub replicas: u32,
+    /// Per part the storage nodes that hold it, by their numbers; empty: round robin over all, as many as `replicas`.
+    pub parts: Vec<Vec<usize>>,
     pub compute_nodes: usize,
     pub cache: String,
     pub policy: String,
@@ -27,12 +29,20 @@ pub struct ClusterOptions {
     pub security: Security,
     pub placement: Placement,
     pub memory: Memory,
+    /// More of the topology's `[limits]`.
+    pub limits: String,
     /// The topology's `[advisor]`, if any.
     pub advisor: String,
     /// Nodes panic where they are ordered to.
     pub test_faults: bool,
     /// Of the topology's `[defaults]`.
     pub cores: String,
+}
+
+impl ClusterOptions {
+    fn number_of_parts(&self) -> usize {
+        if self.parts.is_empty() { self.storage_nodes } else { self.parts.len() }
+    }
 }
 
 /// Whether nodes have identities.
@@ -65,6 +75,7 @@ impl Default for ClusterOptions {
         ClusterOptions {
             storage_nodes: 2,
             replicas: 1,
+            parts: Vec::new(),
             compute_nodes: 1,
             cache: "64KiB".to_owned(),
             policy: "rudder".to_owned(),
@@ -72,6 +83,7 @@ impl Default for ClusterOptions {
             security: Security::LoopbackClear,
             placement: Placement::InPlace,
             memory: Memory::Apart,
+            limits: String::new(),
             advisor: String::new(),
             test_faults: false,
             cores: "cores = \"shared\"\n".to_owned(),
@@ -102,7 +114,7 @@ impl Cluster {
         let cluster = Cluster { directory, names, nodes: BTreeMap::new(), test_faults };
         std::fs::write(cluster.topology(), cluster.topology_text(options)).expect("the topology is written");
         let dataset = cluster.dataset();
-        let parts = options.storage_nodes.to_string();
+        let parts = options.number_of_parts().to_string();
         let import = ["import", "generate:rmat:vertices=3000,edges=24000,dim=16,seed=7", path_text(&dataset)];
         run("import", rudder(&import).args(["--parts", &parts, "--rows-per-block", "4"]));
         if options.security == Security::Keys {
@@ -154,11 +166,19 @@ impl Cluster {
             }
             .as_str();
         }
-        text += "[[datasets]]\nname = \"tiny\"\ndirectory = \"tiny\"\nplacement = \"round_robin\"\n";
-        text += &format!("parts = {}\nreplicas = {}\n", options.storage_nodes, options.replicas);
+        text += "[[datasets]]\nname = \"tiny\"\ndirectory = \"tiny\"\n";
+        text += &format!("parts = {}\n", options.number_of_parts());
+        if options.parts.is_empty() {
+            text += &format!("placement = \"round_robin\"\nreplicas = {}\n", options.replicas);
+        }
+        for (part, nodes) in options.parts.iter().enumerate() {
+            let nodes: Vec<_> = nodes.iter().map(|n| format!("s{n}")).collect();
+            text += &format!("[[parts]]\npart = {part}\nnodes = {nodes:?}\n");
+        }
         text += "[default_link]\nbandwidth = \"1Gbit/s\"\n";
         // A peer that is gone should not hold a test up for long.
         text += "[limits]\ntransfer_timeout = \"2s\"\nheartbeat_timeout = \"2s\"\n";
+        text += &options.limits;
         text += &options.advisor;
         text
     }
@@ -184,8 +204,16 @@ impl Cluster {
     /// # Panics
     /// If it does not become ready.
     pub fn start_node(&mut self, node: &str) -> Value {
+        self.start_node_with(node, &self.topology())
+    }
+
+    /// As [`Cluster::start_node`], with a topology file of its own.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start_node_with(&mut self, node: &str, topology: &Path) -> Value {
         let mut command = Command::new(binary("rudder-node"));
-        command.arg("--topology").arg(self.topology()).args(["--node", node, "--json"]);
+        command.arg("--topology").arg(topology).args(["--node", node, "--json"]);
         let mut child = if self.test_faults {
             Child::start_with_orders(node, command.arg("--test-faults"))
         } else {
@@ -233,16 +261,19 @@ impl Cluster {
         self.nodes.keys().cloned().collect()
     }
 
-    /// Starts a reference trainer that checks every byte.
+    /// Starts a reference trainer that checks every byte. What is not among the arguments is small.
     #[must_use]
     pub fn trainer(&self, node: &str, arguments: &[&str]) -> Child {
         let topology = self.topology();
         let dataset = self.dataset();
         let mut command = rudder(&["trainer", "--topology", path_text(&topology), "--node", node]);
         command.args(["--dataset", path_text(&dataset), "--verify", "--json-events"]);
-        command
-            .args(["--compute-ms", "2", "--seeds", "8", "--fanout", "4,3", "--window", "6"])
-            .args(arguments);
+        for small in [["--compute-ms", "2"], ["--seeds", "8"], ["--fanout", "4,3"], ["--window", "6"]] {
+            if !arguments.contains(&small[0]) {
+                command.args(small);
+            }
+        }
+        command.args(arguments);
         Child::start(&format!("trainer of {node}"), &mut command)
     }
 }
