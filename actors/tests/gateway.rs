@@ -269,17 +269,19 @@ async fn minibatches_become_ready_and_a_leaving_trainer_leaves_no_pins() {
     })
     .await;
     // The next connection of the same rank is let in only when the former one has been cleaned up.
-    let path = fixture.path.clone();
-    trainer(move || {
-        loop {
-            match Client::connect(&path, &options(3)) {
-                Ok(_) => break,
-                Err(ClientError::Refused { refusal: Refusal::RankInUse, .. }) => std::thread::yield_now(),
-                Err(error) => panic!("{error}"),
+    for rank in [0, 3] {
+        let path = fixture.path.clone();
+        trainer(move || {
+            loop {
+                match Client::connect(&path, &options(rank)) {
+                    Ok(_) => break,
+                    Err(ClientError::Refused { refusal: Refusal::RankInUse, .. }) => std::thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
             }
-        }
-    })
-    .await;
+        })
+        .await;
+    }
     assert!(!fixture.pinned());
     let statistics = fixture.dataset.engine.with(|engine| engine.statistics());
     assert_eq!(statistics.minibatches_released, 50);

@@ -51,8 +51,14 @@ fn state(seed: u64) -> ClusterState {
         wants: vec![(hot(DatasetIndex(0), PartId(node)), 100), (hot(DatasetIndex(0), PartId(1 - node)), 40)],
         jobs: vec![],
     };
-    let storage =
-        |node: u16| StorageState { node: NodeId(node), up: true, load: 0.5, replicated: 1.0, cached: vec![] };
+    let storage = |node: u16| StorageState {
+        node: NodeId(node),
+        up: true,
+        load: 0.5,
+        replicated: 1.0,
+        stages: true,
+        cached: vec![],
+    };
     let link = |(at, (storage, compute)): (usize, (u16, u16))| LinkState {
         storage: NodeId(storage),
         compute: NodeId(compute),

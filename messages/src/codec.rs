@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Raised with every incompatible change of a message.
-pub const ENVELOPE_VERSION: u8 = 1;
+pub const ENVELOPE_VERSION: u8 = 2;
 
 /// Why a value could not be put on the wire.
 #[derive(Debug, thiserror::Error)]

@@ -46,8 +46,14 @@ pub fn state() -> ClusterState {
         wants: vec![(hot(DatasetIndex(0), PartId(1)), 10)],
         jobs: vec![],
     };
-    let storage =
-        |node| StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, cached: vec![] };
+    let storage = |node| StorageState {
+        node: NodeId(node),
+        up: true,
+        load: 0.4,
+        replicated: 1.0,
+        stages: true,
+        cached: vec![],
+    };
     let link = |storage, rate_share| LinkState {
         storage: NodeId(storage),
         compute: NodeId(0),

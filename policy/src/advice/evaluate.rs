@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn node(node: u16, load: f32, replicated: f32) -> StorageState {
-        StorageState { node: NodeId(node), up: true, load, replicated, cached: vec![] }
+        StorageState { node: NodeId(node), up: true, load, replicated, stages: true, cached: vec![] }
     }
 
     #[test]

@@ -200,7 +200,9 @@ impl Vocabulary {
                 let value = Value::Link { storage: link.storage, compute: link.compute };
                 vocabulary.links.push((format!("{storage}-{label}"), value));
                 let storage = (storage.to_string(), Value::Storage(link.storage));
-                if !vocabulary.storage.contains(&storage) {
+                let known = state.storage_node(link.storage);
+                let may_stage = known.is_none_or(|node| node.up && node.stages);
+                if may_stage && !vocabulary.storage.contains(&storage) {
                     vocabulary.storage.push(storage);
                 }
             }

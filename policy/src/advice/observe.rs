@@ -43,13 +43,22 @@ struct Steps {
     least_ns: f32,
 }
 
+/// What is known of a storage node beforehand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stored {
+    /// Of its parts, those that others store as well, 0 to 1.
+    pub replicated: f32,
+    /// Whether it keeps copies of what others own.
+    pub stages: bool,
+}
+
 /// Keeps the last sample of each compute node, and what two in a row say.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Stated rate of each link, storage node first.
     rates: BTreeMap<(NodeId, NodeId), BytesPerSecond>,
     /// Storage nodes and how much of their parts others store as well.
-    storage: BTreeMap<NodeId, f32>,
+    storage: BTreeMap<NodeId, Stored>,
     nodes: BTreeMap<NodeId, Known>,
     totals: Totals,
 }
@@ -74,14 +83,18 @@ impl Observed {
             let more = parts().filter(|replicas| replicas.contains(&node) && replicas.len() > 1).count();
             more as f32 / own.max(1) as f32
         };
-        let storage = with(|node| node.roles.storage).map(|node| (node, replicated(node))).collect();
+        let stages =
+            |id: NodeId| cluster.node(id).storage.as_ref().is_some_and(|storage| storage.staging_bytes.0 > 0);
+        let storage = with(|node| node.roles.storage)
+            .map(|node| (node, Stored { replicated: replicated(node), stages: stages(node) }))
+            .collect();
         Observed::of(rates, storage)
     }
 
     /// Of a cluster that no topology file describes: the stated rate of each link, storage node first, and of each
-    /// storage node how much of its parts others store as well.
+    /// storage node what it stores.
     #[must_use]
-    pub fn of(rates: BTreeMap<(NodeId, NodeId), BytesPerSecond>, storage: BTreeMap<NodeId, f32>) -> Self {
+    pub fn of(rates: BTreeMap<(NodeId, NodeId), BytesPerSecond>, storage: BTreeMap<NodeId, Stored>) -> Self {
         Observed { rates, storage, nodes: BTreeMap::new(), totals: Totals::default() }
     }
 
@@ -132,8 +145,7 @@ impl Observed {
     pub fn state(&self, now_ns: u64) -> ClusterState {
         let compute: Vec<_> = self.nodes.values().map(|known| known.state.clone()).collect();
         let links: Vec<_> = self.nodes.values().flat_map(|known| known.links.iter().copied()).collect();
-        let storage =
-            self.storage.iter().map(|(&node, &replicated)| self.storage_state(node, replicated, &links));
+        let storage = self.storage.iter().map(|(&node, &stored)| self.storage_state(node, stored, &links));
         ClusterState {
             at_ns: now_ns,
             minibatch: self.nodes.values().map(|k| k.sample.minibatches_released).max().unwrap_or(0),
@@ -144,7 +156,8 @@ impl Observed {
         }
     }
 
-    fn storage_state(&self, node: NodeId, replicated: f32, links: &[LinkState]) -> StorageState {
+    fn storage_state(&self, node: NodeId, stored: Stored, links: &[LinkState]) -> StorageState {
+        let Stored { replicated, stages } = stored;
         let own = links.iter().filter(|link| link.storage == node);
         let rate = |link: &LinkState| {
             let stated = self.rates.get(&(node, link.compute)).map_or(0.0, |rate| rate.0 as f32);
@@ -155,7 +168,7 @@ impl Observed {
         let load = own.map(rate).sum::<f32>() / uplink.max().unwrap_or(0).max(1) as f32;
         let seen = self.nodes.values().flat_map(|known| &known.sample.links).filter(|l| l.storage == node);
         let up = seen.map(|link| link.up).reduce(|a, b| a || b).unwrap_or(true);
-        StorageState { node, up, load: load.min(1.0), replicated, cached: vec![] }
+        StorageState { node, up, load: load.min(1.0), replicated, stages, cached: vec![] }
     }
 }
 

@@ -172,8 +172,14 @@ mod tests {
 
     fn degraded() -> ClusterState {
         let mut state = state();
-        let node =
-            |node| StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, cached: vec![] };
+        let node = |node| StorageState {
+            node: NodeId(node),
+            up: true,
+            load: 0.4,
+            replicated: 1.0,
+            stages: true,
+            cached: vec![],
+        };
         state.storage = vec![node(2), node(3)];
         state.links[0].rate_share = 0.2;
         state

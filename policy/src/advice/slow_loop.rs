@@ -295,8 +295,14 @@ mod tests {
         state.at_ns = n * 2 * SECOND;
         state.minibatch = n;
         // A link that is slow, where another replica could be asked.
-        let storage =
-            |node| StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, cached: vec![] };
+        let storage = |node| StorageState {
+            node: NodeId(node),
+            up: true,
+            load: 0.4,
+            replicated: 1.0,
+            stages: true,
+            cached: vec![],
+        };
         state.storage = vec![storage(2), storage(3)];
         state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {

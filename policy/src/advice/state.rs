@@ -126,8 +126,16 @@ pub struct StorageState {
     pub load: f32,
     /// Of its parts, those that another node that is up stores as well.
     pub replicated: f32,
+    /// Whether it keeps copies of what others own.
+    #[serde(default = "stages")]
+    pub stages: bool,
     /// Blocks in its memory; a bounded list.
     pub cached: Vec<BlockOf>,
+}
+
+/// Where experience of an older version does not say it.
+fn stages() -> bool {
+    true
 }
 
 /// From a storage node to a compute node.

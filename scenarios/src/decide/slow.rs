@@ -8,7 +8,7 @@ use rudder_policy::advice::coalesce::node_of;
 use rudder_policy::advice::coverage::{Coverage, LoopCoverage};
 use rudder_policy::advice::directive::{Action, Directive};
 use rudder_policy::advice::labels::Labels;
-use rudder_policy::advice::observe::Observed;
+use rudder_policy::advice::observe::{Observed, Stored};
 use rudder_policy::advice::sample::ComputeSample;
 use rudder_policy::advice::slow_loop::{Order, SlowConfig, SlowCounts, SlowLoop};
 use rudder_policy::advice::state::ClusterState;
@@ -92,7 +92,9 @@ pub fn observed(spec: &SimSpec) -> Observed {
         }
     }
     let replicated = |(all, more): (u32, u32)| more as f32 / all.max(1) as f32;
-    Observed::of(rates, parts.into_iter().map(|(node, counted)| (node, replicated(counted))).collect())
+    let stages = spec.staging.0 > 0;
+    let stored = |counted| Stored { replicated: replicated(counted), stages };
+    Observed::of(rates, parts.into_iter().map(|(node, counted)| (node, stored(counted))).collect())
 }
 
 impl Slow {

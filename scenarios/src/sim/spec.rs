@@ -27,7 +27,7 @@ pub struct SimSpec {
     /// Of the dataset that trainers read.
     pub book: PartitionBook,
     pub limits: Limits,
-    /// Of a storage node's memory, what holds copies of other nodes' blocks.
+    /// Of each storage node's memory, what holds copies of other nodes' blocks; where a topology says several, the least.
     pub staging: Bytes,
     pub policy: PolicySpec,
     /// Expected uses of each block, for policies that decide by it.
@@ -187,6 +187,8 @@ impl SimSpec {
             let (up, down) = interface(cluster, node.id, &storage);
             nodes.push(SimNode { name: node.name.to_string(), up, down, compute });
         }
+        let stages = cluster.nodes.iter().filter_map(|node| node.storage.as_ref());
+        let staging = stages.map(|storage| storage.staging_bytes).min().unwrap_or(STAGING);
         let latency = cluster.default_link().map(|link| link.latency);
         let stated = cluster.stated_links().map(|(_, _, cost)| cost.latency).min();
         let mut spec = SimSpec {
@@ -196,7 +198,7 @@ impl SimSpec {
             burst: Bytes(0),
             book,
             limits: cluster.limits,
-            staging: STAGING,
+            staging,
             policy,
             prior: None,
             load,

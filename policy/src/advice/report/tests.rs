@@ -34,7 +34,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
 }
 
 fn storage(node: u16, load: f32, cached: &[u32]) -> StorageState {
-    StorageState { node: NodeId(node), up: true, load, replicated: 0.0, cached: blocks(cached) }
+    StorageState { node: NodeId(node), up: true, load, replicated: 0.0, stages: true, cached: blocks(cached) }
 }
 
 fn link(storage: u16, compute: u16, bandwidth_use: f32) -> LinkState {

@@ -74,6 +74,7 @@ fn every_signal_has_its_trigger() {
                 node: NodeId(node),
                 up: true,
                 load: 0.5,
+                stages: true,
                 replicated: 0.0,
                 cached: vec![],
             })
