@@ -172,6 +172,7 @@ pub(crate) mod tests {
             prefetch_share: 0.5,
             cache_free: 0.0,
             minibatch_share: 0.1,
+            holds_share: 0.1,
             window_share: 0.4,
             moved_share: 0.5,
             ready: 0,

@@ -43,6 +43,7 @@ fn state(seed: u64) -> ClusterState {
         prefetch_share: 0.7,
         cache_free: 0.2,
         minibatch_share: 0.1,
+        holds_share: 0.1,
         window_share: 0.4,
         moved_share: 0.5,
         ready: 0,

@@ -87,16 +87,18 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     let elsewhere = others.map(|of| of.rate_share * (1.0 - of.slowed)).fold(0.0, f32::max);
     let part = if elsewhere > 2.0 * slow.rate_share { 1.0 } else { ONCE };
     let room = 1.0 - other.load.clamp(0.0, 1.0);
-    // A cache learns what is dear to fetch: one that holds many minibatches ends the stall by itself.
+    // A cache learns what is dear to fetch: one that has room for most of what the node stores ends the stall by itself.
     let lasting = compute.wait_share.min(compute.wait_lately);
-    let small = ((compute.minibatch_share - LARGE) / LARGE).clamp(0.0, 1.0);
+    let room_for = compute.holds_share * state.storage.len() as f32;
+    let small = ((HEALS.end - room_for) / (HEALS.end - HEALS.start)).clamp(0.0, 1.0);
     DOUBLE - lasting * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * small * CAUTION
 }
 
 /// What it costs that bytes travel twice.
 const DOUBLE: f32 = 0.01;
-/// A cache of which a minibatch takes this share or less comes to hold what a slow node's blocks are used of.
-const LARGE: f32 = 0.02;
+/// Of a storage node's blocks, those that a cache has room for when it begins to heal a stall behind that node, and when
+/// it does so wholly; in drawn clusters (`rudder scenario decide --change storage_slows`).
+const HEALS: std::ops::Range<f32> = 0.5..0.8;
 
 /// Announced minibatches that take less of the cache than this leave room for what is used again and again; those that
 /// take more than all of it push it out, and each other.
@@ -273,7 +275,7 @@ mod tests {
         assert!(link < everywhere && everywhere < -0.02, "each block leaves the node once: {everywhere}");
         assert!(with(&|state| state.storage[0].replicated = 1.0) > 0.0, "others have it");
         assert!(with(&|state| state.compute[0].wait_lately = 0.01) > 0.0, "it has only begun");
-        assert!(with(&|state| state.compute[0].minibatch_share = 0.01) > 0.0, "the cache will hold it");
+        assert!(with(&|state| state.compute[0].holds_share = 0.4) > 0.0, "the cache will hold it");
         assert!(with(&|state| state.storage[1].up = false) > 0.0);
     }
 

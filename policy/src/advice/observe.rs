@@ -221,6 +221,7 @@ fn unknown(node: NodeId) -> ComputeState {
         prefetch_share: 0.0,
         cache_free: 1.0,
         minibatch_share: 0.0,
+        holds_share: 0.1,
         window_share: 0.0,
         moved_share: 0.0,
         ready: 0,
@@ -275,6 +276,7 @@ fn compute(
         prefetch_share: share(prefetch, prefetch.saturating_add(demand), 0.0),
         cache_free: now.cache_free,
         minibatch_share: now.minibatch_share,
+        holds_share: if now.holds_share.is_finite() { now.holds_share.clamp(0.0, 1.0) } else { 0.0 },
         window_share: now.window_share,
         moved_share: if read == 0 {
             0.0
@@ -428,6 +430,7 @@ mod tests {
             minibatches_released: n,
             cache_free: 0.1,
             minibatch_share: 0.1,
+            holds_share: 0.1,
             window_share: 0.4,
             gpu_use: None,
             ready: 1,

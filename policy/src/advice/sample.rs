@@ -57,6 +57,9 @@ pub struct ComputeSample {
     pub cache_free: f32,
     /// Of all slots, those that an announced minibatch takes, on average.
     pub minibatch_share: f32,
+    /// Of the blocks that other nodes store, those that the slots can hold; at most 1.
+    #[serde(default)]
+    pub holds_share: f32,
     /// Of all slots, those that all announced minibatches take, each for itself.
     #[serde(default)]
     pub window_share: f32,
@@ -105,6 +108,7 @@ impl ComputeSample {
         self.minibatches_released += other.minibatches_released;
         self.cache_free = self.cache_free.min(other.cache_free);
         self.minibatch_share = self.minibatch_share.max(other.minibatch_share);
+        self.holds_share = self.holds_share.min(other.holds_share);
         self.window_share = self.window_share.max(other.window_share);
         self.gpu_use = self.gpu_use.or(other.gpu_use);
         self.ready += other.ready;

@@ -100,6 +100,9 @@ pub struct ComputeState {
     /// Of the cache's slots, those that an announced minibatch takes, on average.
     #[serde(default)]
     pub minibatch_share: f32,
+    /// Of the blocks that other nodes store, those that the cache can hold.
+    #[serde(default)]
+    pub holds_share: f32,
     /// Of the cache's slots, those that all announced minibatches take, each for itself: may be more than 1.
     #[serde(default)]
     pub window_share: f32,

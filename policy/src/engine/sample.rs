@@ -18,10 +18,17 @@ impl Engine {
         let (window, cache, links) = (&self.facts.window, &self.facts.cache, &self.facts.links);
         let tables = (0..self.facts.book.tables()).map(|table| TableId(table as u16));
         let (mut slots, mut free) = (0, 0);
-        for table in tables {
+        for table in tables.clone() {
             slots += cache.slots(table);
             free += cache.free_slots(table);
         }
+        let parts = (0..self.facts.book.parts()).map(|part| PartId(part as u16));
+        let remote = parts.filter(|&part| !links.replicas(part).is_empty());
+        let remote: usize = remote
+            .map(|part| {
+                tables.clone().map(|table| self.facts.book.part_blocks(table, part).len()).sum::<usize>()
+            })
+            .sum();
         let staged = |node| links.link(LinkId { node, staged: true });
         let own = links.links().filter(|(id, _)| !id.staged);
         let links = own.map(|(id, link)| LinkSample {
@@ -43,6 +50,7 @@ impl Engine {
             bytes_prefetch: self.statistics.bytes_prefetch,
             minibatches_released: self.statistics.minibatches_released,
             cache_free: free as f32 / slots.max(1) as f32,
+            holds_share: (slots as f32 / remote.max(1) as f32).min(1.0),
             minibatch_share: blocks as f32 / announced.max(1) as f32 / slots.max(1) as f32,
             window_share: blocks as f32 / slots.max(1) as f32,
             // A device belongs to the machine, not to an engine.

@@ -25,6 +25,7 @@ pub(crate) fn state() -> ClusterState {
         prefetch_share: 0.8,
         cache_free: 0.3,
         minibatch_share: 0.1,
+        holds_share: 0.1,
         window_share: 0.4,
         moved_share: 0.5,
         ready: 0,

@@ -23,6 +23,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
         prefetch_share: 1.0,
         cache_free: 0.0,
         minibatch_share: 0.1,
+        holds_share: 0.1,
         window_share: 0.4,
         moved_share: 0.5,
         ready: 0,

@@ -17,6 +17,7 @@ fn compute(node: u16, wait_share: f32) -> ComputeState {
         prefetch_share: 0.0,
         cache_free: 0.0,
         minibatch_share: 0.1,
+        holds_share: 0.1,
         window_share: 0.4,
         moved_share: 0.5,
         ready: 0,
