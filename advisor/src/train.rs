@@ -106,13 +106,18 @@ fn fit(seen: &[(&Experience, f32)]) -> Result<Evaluator, TrainError> {
     let fail = |error: smartcore::error::Failed| TrainError::Regression { reason: error.to_string() };
     // Each row once more with the other sign: then nothing is left for an intercept, and a directive's prediction is
     // the sum of its actions'.
-    let signed = || [1.0, -1.0].into_iter().flat_map(|sign| seen.iter().map(move |of| (sign, of)));
+    // And so often that there are as many rows as columns, which smartcore wants: it changes nothing while the penalty
+    // grows as they do.
+    let times = INPUTS.div_ceil(2 * seen.len().max(1));
+    let signs = (0..times).flat_map(|_| [1.0, -1.0]);
+    let signed = || signs.clone().flat_map(|sign| seen.iter().map(move |of| (sign, of)));
     let row = |(sign, (e, _)): (f64, &(&Experience, f32))| e.inputs().map(|f| f64::from(f) * sign).to_vec();
     let rows: Vec<Vec<f64>> = signed().map(row).collect();
     let x = DenseMatrix::from_2d_vec(&rows).map_err(fail)?;
     let clamped = |change: f32| f64::from(change.clamp(-CHANGE_MAX, CHANGE_MAX));
     let y: Vec<f64> = signed().map(|(sign, &(_, change))| clamped(change) * sign).collect();
-    let parameters = RidgeRegressionParameters { alpha: PENALTY, normalize: false, ..Default::default() };
+    let parameters =
+        RidgeRegressionParameters { alpha: PENALTY * times as f64, normalize: false, ..Default::default() };
     let fitted = RidgeRegression::fit(&x, &y, parameters).map_err(fail)?;
     let weights = (0..INPUTS).map(|at| *fitted.coefficients().get((at, 0)) as f32).collect();
     let evaluator = Evaluator::Learned { lever_table: lever_table(), weights };

@@ -62,7 +62,9 @@ fn experience_is_shown_exported_and_learned_from() {
     let said = run("train", &mut rudder(&["experience", "train", file, "--out", path_text(&out)])).stdout;
     assert!(said[0].contains("40 measured") && said[1].contains("best constant answer"), "{said:#?}");
     rudder_advisor::train::read(&out).unwrap();
-    assert!(said[2].contains("best directives") && said[3].contains("best constant answer"), "{said:#?}");
+    // A line for the one lever of these, and one for all; then the distilled advisor.
+    assert!(said[2].contains("posture") && said[3].contains("all"), "{said:#?}");
+    assert!(said[4].contains("best directives") && said[5].contains("best constant answer"), "{said:#?}");
     rudder_advisor::train::read_distilled(&folder.path().join("distilled.json")).unwrap();
 }
 

@@ -21,6 +21,8 @@ fn options(recording: &str) -> ClusterOptions {
         // Every row is missed, and a minibatch has far more of them than a link may have in flight: a slow one is full most
         // of the time.
         policy: "none".to_owned(),
+        // A cache that had room for what `s0` stores could heal the stall by itself.
+        cache: "16KiB".to_owned(),
         limits: "link_in_flight_bytes = \"4KiB\"\ntransfer_bytes_max = \"4KiB\"\n".to_owned(),
         advisor: format!("[advisor]\nbackend = \"replay\"\nreplay = \"{recording}\"\n"),
         ..ClusterOptions::default()

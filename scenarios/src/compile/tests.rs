@@ -106,7 +106,9 @@ fn every_shipped_scenario_compiles() {
         names.push(scenario.name);
     }
     names.sort();
-    assert_eq!(names, ["bound_links", "changing", "large", "pyg", "reference", "scale", "smoke", "starved"]);
+    let expected =
+        ["bound_links", "changing", "large", "pyg", "reference", "scale", "smoke", "staging", "starved"];
+    assert_eq!(names, expected);
 }
 
 proptest! {
