@@ -13,9 +13,10 @@ use rudder_advisor::{Backend, Question};
 use rudder_graph::random::Key;
 use rudder_policy::advice::choose::Chooser;
 use rudder_policy::advice::directive::Action;
+use rudder_policy::advice::evaluate::Evaluator;
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::{Vocabulary, hot};
-use rudder_policy::advice::options::{Options, options};
+use rudder_policy::advice::options::{About, Options, options};
 use rudder_policy::advice::parse::{Answer, Asked, parse};
 use rudder_policy::advice::prompt::prompt;
 use rudder_policy::advice::report::Reporter;
@@ -125,7 +126,8 @@ async fn measure(backend: &dyn Backend) -> Row {
     for seed in 0..STATES {
         let state = state(seed);
         let labels = Labels::new(vec![NodeId(0), NodeId(1)], vec![NodeId(2), NodeId(3)]);
-        let shown = options(&state, &Vocabulary::of(&state, &labels), Key::new(seed));
+        let vocabulary = Vocabulary::of(&state, &labels);
+        let shown = options(&state, &vocabulary, &About::default(), &Evaluator::ClosedForm, Key::new(seed));
         let mut choices = vec![];
         for options in [shown.clone(), shown.shuffled(Key::new(seed + 1000))] {
             let (answer, took) = ask(backend, &state, &options).await;
