@@ -41,6 +41,8 @@ async fn chat(openai: &str, asked: &Value) -> Value {
         "seed": asked["options"]["seed"],
     });
     let url = format!("{openai}/chat/completions");
+    // Whoever installed one before installed the same.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let response = reqwest::Client::new().post(url).json(&request).send().await.unwrap();
     let completion: Value = response.json().await.unwrap();
     let message = completion["choices"][0]["message"].clone();
