@@ -21,21 +21,22 @@ use rudder_policy::advice::parse::{Answer, Asked, parse};
 use rudder_policy::advice::prompt::prompt;
 use rudder_policy::advice::report::Reporter;
 use rudder_policy::advice::schema::Form;
-use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState, StorageState};
+use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState};
+use rudder_policy::testing::storage_state;
 use rudder_topology::{Advisor, NodeId, PartId};
 use std::time::Duration;
 
 /// States asked about, each in two orders of its options.
 const STATES: u64 = 15;
 
-/// Two compute nodes, two storage nodes; one link is slow, one node waits, which of them is the seed's.
+/// Two compute nodes that wait, two storage nodes; a link of each compute node is slow, which and how much is the seed's.
 fn state(seed: u64) -> ClusterState {
     let key = Key::new(seed);
-    let (slow, waits) = (key.below(0, 4) as usize, key.below(1, 2) as u16);
+    let (slow, waits) = (key.below(0, 2) as usize, key.below(1, 2) as u16);
     let compute = |node: u16| ComputeState {
         node: NodeId(node),
         gpu_use: None,
-        wait_share: if node == waits { 0.6 } else { 0.1 },
+        wait_share: if node == waits { 0.6 } else { 0.4 },
         stretched: 0.0,
         stall_share: 0.0,
         wait_lately: 0.0,
@@ -53,19 +54,11 @@ fn state(seed: u64) -> ClusterState {
         wants: vec![(hot(DatasetIndex(0), PartId(node)), 100), (hot(DatasetIndex(0), PartId(1 - node)), 40)],
         jobs: vec![],
     };
-    let storage = |node: u16| StorageState {
-        node: NodeId(node),
-        up: true,
-        load: 0.5,
-        replicated: 1.0,
-        stages: true,
-        cached: vec![],
-    };
     let link = |(at, (storage, compute)): (usize, (u16, u16))| LinkState {
         storage: NodeId(storage),
         compute: NodeId(compute),
         bandwidth_use: 0.5,
-        rate_share: if at == slow { 0.2 } else { 1.0 },
+        rate_share: if at % 2 == slow { 0.1 + 0.1 * at as f32 } else { 1.0 },
         slowed: 0.0,
         latency_ms: None,
     };
@@ -73,7 +66,7 @@ fn state(seed: u64) -> ClusterState {
     ClusterState {
         minibatch: 100 + seed,
         compute: vec![compute(0), compute(1)],
-        storage: vec![storage(2), storage(3)],
+        storage: vec![storage_state(2), storage_state(3)],
         links: pairs.into_iter().enumerate().map(link).collect(),
         ..ClusterState::default()
     }
@@ -128,6 +121,7 @@ async fn measure(backend: &dyn Backend) -> Row {
         let labels = Labels::new(vec![NodeId(0), NodeId(1)], vec![NodeId(2), NodeId(3)]);
         let vocabulary = Vocabulary::of(&state, &labels);
         let shown = options(&state, &vocabulary, &About::default(), &Evaluator::ClosedForm, Key::new(seed));
+        assert!(shown.shown.len() > 1, "there is something to choose from: {shown:#?}");
         let mut choices = vec![];
         for options in [shown.clone(), shown.shuffled(Key::new(seed + 1000))] {
             let (answer, took) = ask(backend, &state, &options).await;

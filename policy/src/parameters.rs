@@ -65,7 +65,6 @@ pub struct Parameters {
     /// where a replica is chosen. 100 where nothing is said.
     pub link_shares: BTreeMap<NodeId, u8>,
     /// Per storage node another one, of which what the first one owns is asked in its place: it keeps copies.
-    #[serde(default)]
     pub through: BTreeMap<NodeId, NodeId>,
     pub posture: Posture,
     /// Per job, an own and smaller `horizon_minibatches`: its share of the cache beside other jobs.

@@ -1,6 +1,7 @@
 //! A small world around one engine, for tests: storage that answers in any order, memory whose content is known,
 //! and checks after every move. Not a simulation of time; order is all that matters here.
 
+use crate::advice::state::StorageState;
 use crate::engine::{Engine, EngineConfig};
 use crate::parameters::Parameters;
 use crate::step::{Command, Destination, Outcome, Reaction, TrainerId, Transfer};
@@ -47,6 +48,12 @@ fn tables(names: &[&str], rows: u64, parts: u64, dim: u32, rows_per_block: u32) 
         files: vec![],
         notes: vec![],
     })
+}
+
+/// A storage node that is up, at ease, and stores nothing alone.
+#[must_use]
+pub fn storage_state(node: u16) -> StorageState {
+    StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, stages: true, cached: vec![] }
 }
 
 /// What a row holds in the known content: its table and number.

@@ -2,7 +2,8 @@
 
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::hot;
-use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState, StorageState};
+use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState};
+use rudder_policy::testing::storage_state;
 use rudder_topology::{Cluster, NodeId, PartId};
 use std::path::Path;
 
@@ -47,14 +48,6 @@ pub fn state() -> ClusterState {
         wants: vec![(hot(DatasetIndex(0), PartId(1)), 10)],
         jobs: vec![],
     };
-    let storage = |node| StorageState {
-        node: NodeId(node),
-        up: true,
-        load: 0.4,
-        replicated: 1.0,
-        stages: true,
-        cached: vec![],
-    };
     let link = |storage, rate_share| LinkState {
         storage: NodeId(storage),
         compute: NodeId(0),
@@ -66,7 +59,7 @@ pub fn state() -> ClusterState {
     ClusterState {
         minibatch: 100,
         compute: vec![compute],
-        storage: vec![storage(1), storage(2)],
+        storage: vec![storage_state(1), storage_state(2)],
         links: vec![link(1, 0.2), link(2, 1.0)],
         ..ClusterState::default()
     }

@@ -230,6 +230,7 @@ mod tests {
     use super::*;
     use crate::advice::features::{FEATURES, INPUTS, features, lever_table};
     use crate::advice::parse::tests::state;
+    use crate::testing::storage_state;
     use proptest::prelude::*;
 
     fn share(compute: u16, storage: u16, percent: u8) -> Action {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     fn node(node: u16, load: f32, replicated: f32) -> StorageState {
-        StorageState { node: NodeId(node), up: true, load, replicated, stages: true, cached: vec![] }
+        StorageState { load, replicated, ..storage_state(node) }
     }
 
     #[test]

@@ -168,19 +168,11 @@ pub fn candidates(state: &ClusterState, vocabulary: &Vocabulary) -> Vec<Action> 
 mod tests {
     use super::*;
     use crate::advice::parse::tests::{state, vocabulary};
-    use crate::advice::state::StorageState;
+    use crate::testing::storage_state;
 
     fn degraded() -> ClusterState {
         let mut state = state();
-        let node = |node| StorageState {
-            node: NodeId(node),
-            up: true,
-            load: 0.4,
-            replicated: 1.0,
-            stages: true,
-            cached: vec![],
-        };
-        state.storage = vec![node(2), node(3)];
+        state.storage = vec![storage_state(2), storage_state(3)];
         state.links[0].rate_share = 0.2;
         state
     }

@@ -19,9 +19,7 @@ pub struct JobSample {
     pub wait_ns: u64,
     /// Nanoseconds that they used minibatches since then, together: from when each was served to when the next was
     /// wanted. And how many those were.
-    #[serde(default)]
     pub used_ns: u64,
-    #[serde(default)]
     pub used_minibatches: u64,
     /// Minibatches announced and not released, of the trainer that has most.
     pub ahead: u32,
@@ -48,7 +46,6 @@ pub struct ComputeSample {
     pub rows_wanted: u64,
     pub rows_resident: u64,
     /// Bytes of the distinct remote rows of each minibatch, resident or not.
-    #[serde(default)]
     pub bytes_wanted: u64,
     pub bytes_demand: u64,
     pub bytes_prefetch: u64,
@@ -58,10 +55,8 @@ pub struct ComputeSample {
     /// Of all slots, those that an announced minibatch takes, on average.
     pub minibatch_share: f32,
     /// Of the blocks that other nodes store, those that the slots can hold; at most 1.
-    #[serde(default)]
     pub holds_share: f32,
     /// Of all slots, those that all announced minibatches take, each for itself.
-    #[serde(default)]
     pub window_share: f32,
     /// The mean of the machine's devices, 0 to 1; `None` where none says it.
     pub gpu_use: Option<f32>,

@@ -280,8 +280,8 @@ mod tests {
     use super::*;
     use crate::advice::directive::{Action, Change};
     use crate::advice::parse::tests::{labels, state};
-    use crate::advice::state::StorageState;
     use crate::parameters::Posture;
+    use crate::testing::storage_state;
     use rudder_topology::NodeId;
 
     const SECOND: u64 = 1_000_000_000;
@@ -295,15 +295,7 @@ mod tests {
         state.at_ns = n * 2 * SECOND;
         state.minibatch = n;
         // A link that is slow, where another replica could be asked.
-        let storage = |node| StorageState {
-            node: NodeId(node),
-            up: true,
-            load: 0.4,
-            replicated: 1.0,
-            stages: true,
-            cached: vec![],
-        };
-        state.storage = vec![storage(2), storage(3)];
+        state.storage = vec![storage_state(2), storage_state(3)];
         state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);

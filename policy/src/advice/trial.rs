@@ -157,8 +157,10 @@ impl Trial {
         if !stall_share.is_finite() {
             return None;
         }
+        // Without it, and when it comes back, the cluster is at once as it is.
         let slow = self.phase == Phase::On && self.directive.is_slow();
-        if self.values <= self.settle_values() {
+        let settle_values = if slow { self.config.settle_values_slow } else { self.config.settle_values };
+        if self.values <= settle_values {
             let alarm = self.before + if slow { self.config.alarm_slow } else { 2.0 * self.config.alarm };
             if self.phase == Phase::On && stall_share > alarm {
                 self.measured = Some(stall_share - self.before);
@@ -215,14 +217,6 @@ impl Trial {
                 None
             }
             _ => None,
-        }
-    }
-
-    /// Without it, and when it comes back, the cluster is at once as it is.
-    fn settle_values(&self) -> u32 {
-        match self.phase {
-            Phase::On if self.directive.is_slow() => self.config.settle_values_slow,
-            _ => self.config.settle_values,
         }
     }
 

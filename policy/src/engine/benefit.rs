@@ -59,10 +59,8 @@ impl Benefit {
             let missed: u32 = blocks.iter().filter_map(|&rows| shadow.used(rows)).map(u64::count_ones).sum();
             let rows = f64::from(missed) / shadow.share().max(f64::MIN_POSITIVE);
             self.rows_missed += rows;
-            let up = |id: &&LinkId| facts.links.link(**id).is_some_and(|link| link.up.is_some());
-            let (sources, owners) = (facts.links.sources(segment.part), facts.links.replicas(segment.part));
-            let owners: Vec<LinkId> = owners.iter().copied().map(LinkId::from).collect();
-            if let Some(&id) = sources.iter().chain(&owners).find(up) {
+            let Some(first) = blocks.first() else { continue };
+            if let Some((id, _)) = facts.links.good_sources(segment.part, first.block).next() {
                 let row_bytes = f64::from(facts.book.row_bytes(segment.table).unwrap_or(0));
                 *on_link.entry(id).or_default() += rows * row_bytes;
             }

@@ -110,6 +110,9 @@ pub struct Row {
     pub advisor: String,
     /// Over the scenarios where a directive can help: the median change of the stall.
     pub change_median: Option<f64>,
+    /// There, the change of all stalls together, and in how many scenarios the stall was cut by [`HELPS`] at least.
+    pub change_sum: Option<f64>,
+    pub cut: u64,
     /// Of what the best single directive gains there, what was gained: the median.
     pub gained_median: Option<f64>,
     /// Over all scenarios.
@@ -189,6 +192,8 @@ fn row(all: &[Trials], at: usize) -> Row {
     let sum = |of: fn(&Decision) -> u64| pairs.iter().map(|(_, decision)| of(decision)).sum::<u64>();
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     let helpable = || pairs.iter().filter(|(trials, _)| trials.can_be_helped());
+    let stall = |of: fn(&(&Trials, &Decision)) -> f64| helpable().map(of).sum::<f64>();
+    let never_s = stall(|(trials, _)| trials.never_s);
     let of_all = |count: usize| count as f64 / pairs.len().max(1) as f64;
     let gained = |(trials, decision): &(&Trials, &Decision)| {
         trials.best().map(|best| decision.change / best.measured.min(-HELPS))
@@ -211,6 +216,8 @@ fn row(all: &[Trials], at: usize) -> Row {
     Row {
         advisor: pairs.first().map(|(_, decision)| decision.advisor.clone()).unwrap_or_default(),
         change_median: median(helpable().map(|(_, decision)| decision.change).collect()),
+        change_sum: (never_s > 0.0).then(|| stall(|(_, decision)| decision.stall_s) / never_s - 1.0),
+        cut: helpable().filter(|(_, decision)| decision.change <= -HELPS).count() as u64,
         gained_median: median(helpable().filter_map(gained).collect()),
         change_worst: pairs.iter().map(|(_, decision)| decision.change).max_by(f64::total_cmp),
         harmed: of_all(pairs.iter().filter(|(_, decision)| decision.change > HARM).count()),
@@ -236,7 +243,7 @@ fn row(all: &[Trials], at: usize) -> Row {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

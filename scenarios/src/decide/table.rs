@@ -2,7 +2,7 @@
 
 use super::campaign::Decided;
 use super::draw::Kind;
-use super::judged::{HARM, HELPS, Trials};
+use super::judged::{HARM, HELPS, Trials, median};
 use crate::report::table::align;
 use std::fmt::Write;
 
@@ -11,18 +11,33 @@ use std::fmt::Write;
 pub fn render(decided: &Decided) -> String {
     let all = &decided.scenarios;
     let mut text = format!(
-        "{} scenarios; in {} of them trainers stall and a single directive cuts the stall by {:.0} % or more\n\n",
+        "{} scenarios; in {} of them trainers stall and a single directive cuts the stall by {:.0} % or more, the best one in the\n\
+         median by {}\n\n",
         all.len(),
         all.iter().filter(|trials| trials.can_be_helped()).count(),
-        HELPS * 100.0
+        HELPS * 100.0,
+        signed(best_median(all.iter()))
     );
-    let head =
-        ["advisor", "median", "of best", "worst", "harmed", "right", "traffic", "directives", "reverted"];
+    let head = [
+        "advisor",
+        "median",
+        "all",
+        "cut",
+        "of best",
+        "worst",
+        "harmed",
+        "right",
+        "traffic",
+        "directives",
+        "reverted",
+    ];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     for row in &decided.rows {
         lines.push(vec![
             row.advisor.clone(),
             signed(row.change_median),
+            signed(row.change_sum),
+            row.cut.to_string(),
             share(row.gained_median),
             signed(row.change_worst),
             share(Some(row.harmed)),
@@ -35,9 +50,11 @@ pub fn render(decided: &Decided) -> String {
     text.push_str(&align(&lines, &[0]));
     let _ = writeln!(
         text,
-        "\nmedian: change of the stall where a directive can help; of best: share of the best single directive's gain;\n\
+        "\nmedian: change of the stall where a directive can help; all: of these stalls together; cut: how many of them by\n\
+         {:.0} % or more; of best: share of the best single directive's gain;\n\
          worst and harmed (stall grown by more than {:.0} %): over all; right: acted at the first consult exactly where\n\
          a directive can help; traffic: median change of the bytes moved, where anything was directed\n",
+        HELPS * 100.0,
         HARM * 100.0
     );
     text.push_str(&consults(decided));
@@ -112,13 +129,14 @@ fn points(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{:+.1}", value * 100.0))
 }
 
-/// A row a kind of change.
+/// A row a kind of change: what the best single directive gains in the median, and each advisor beside it.
 fn kinds(all: &[Trials]) -> String {
-    let mut lines = vec![
-        ["change", "scenarios", "edge", "can help", "best median", "stall share", "best directives"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let advisors = || all.iter().take(1).flat_map(|trials| trials.decisions.iter().skip(1));
+    let mut head =
+        ["change", "scenarios", "edge", "can help", "stall share", "best"].map(str::to_owned).to_vec();
+    head.extend(advisors().map(|decision| decision.advisor.clone()));
+    head.push("best directives".to_owned());
+    let mut lines = vec![head];
     for kind in Kind::ALL {
         let of: Vec<&Trials> = all.iter().filter(|trials| trials.kind == Some(kind)).collect();
         if of.is_empty() {
@@ -127,25 +145,31 @@ fn kinds(all: &[Trials]) -> String {
         let edges =
             of.iter().filter(|trials| trials.decisions.first().is_some_and(|d| d.consults > 0)).count();
         let helped: Vec<&&Trials> = of.iter().filter(|trials| trials.can_be_helped()).collect();
-        let mut best: Vec<f64> = helped.iter().filter_map(|t| Some(t.best()?.measured)).collect();
-        best.sort_by(f64::total_cmp);
+        let change = |at: usize| median(helped.iter().map(|t| t.decisions[at].change).collect());
         let mut levers: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
         for best in helped.iter().filter_map(|trials| trials.best()) {
             *levers.entry(best.action.split(' ').next().unwrap_or_default()).or_default() += 1;
         }
         let levers: Vec<String> = levers.iter().map(|(lever, count)| format!("{lever} {count}")).collect();
         let stall: f64 = of.iter().map(|trials| trials.never_s / trials.bound_s.max(1e-9)).sum::<f64>();
-        lines.push(vec![
+        let mut line = vec![
             kind.name().to_owned(),
             of.len().to_string(),
             edges.to_string(),
             helped.len().to_string(),
-            signed(best.get(best.len() / 2).copied()),
             format!("{:.2}", stall / of.len() as f64),
-            levers.join(", "),
-        ]);
+            signed(best_median(of.iter().copied())),
+        ];
+        line.extend((1..=advisors().count()).map(|at| signed(change(at))));
+        line.push(levers.join(", "));
+        lines.push(line);
     }
-    align(&lines, &[0, 6])
+    align(&lines, &[0, 6 + advisors().count()])
+}
+
+/// Of the scenarios where a directive can help, what the best one gains.
+fn best_median<'a>(of: impl Iterator<Item = &'a Trials>) -> Option<f64> {
+    median(of.filter(|trials| trials.can_be_helped()).filter_map(|t| Some(t.best()?.measured)).collect())
 }
 
 fn share(value: Option<f64>) -> String {

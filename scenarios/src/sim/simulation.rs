@@ -305,7 +305,9 @@ impl<'a> Simulation<'a> {
                     self.serve(node);
                 }
             }
-            Event::Lost { at, transfer, generation } => self.lost(at, transfer, generation)?,
+            Event::Lost { at, transfer, generation } => {
+                self.stage(at, |engine, now| engine.complete(transfer, generation, Outcome::Lost, now))?;
+            }
             Event::Received { transfer, .. } if self.received_upstream(transfer) => {}
             Event::Received { at, transfer, generation } => {
                 let arrived = Outcome::Arrived { private: Vec::new() };

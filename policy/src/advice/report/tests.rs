@@ -3,6 +3,7 @@ use crate::advice::labels::Labels;
 use crate::advice::state::{
     BlockOf, ClusterState, ComputeState, DatasetIndex, Group, GroupSet, JobState, LinkState, StorageState,
 };
+use crate::testing::storage_state;
 use proptest::prelude::*;
 use rudder_topology::{BlockId, JobId, NodeId, PartId};
 
@@ -35,7 +36,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
 }
 
 fn storage(node: u16, load: f32, cached: &[u32]) -> StorageState {
-    StorageState { node: NodeId(node), up: true, load, replicated: 0.0, stages: true, cached: blocks(cached) }
+    StorageState { load, replicated: 0.0, cached: blocks(cached), ..storage_state(node) }
 }
 
 fn link(storage: u16, compute: u16, bandwidth_use: f32) -> LinkState {

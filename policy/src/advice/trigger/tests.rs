@@ -1,5 +1,6 @@
 use super::*;
 use crate::advice::state::{ComputeState, LinkState, StorageState};
+use crate::testing::storage_state;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -71,14 +72,7 @@ fn every_signal_has_its_trigger() {
         at_ns: at * 2 * SECOND,
         compute: vec![ComputeState { gpu_use: Some(0.95), ..compute(0, 0.0) }],
         storage: (1..=2)
-            .map(|node| StorageState {
-                node: NodeId(node),
-                up: true,
-                load: 0.5,
-                stages: true,
-                replicated: 0.0,
-                cached: vec![],
-            })
+            .map(|node| StorageState { load: 0.5, replicated: 0.0, ..storage_state(node) })
             .collect(),
         links: vec![LinkState {
             storage: NodeId(1),

@@ -4,7 +4,7 @@ use super::{Event, Simulation};
 use crate::sim::storage::Sent;
 use rudder_graph::BlockRows;
 use rudder_policy::step::Transfer;
-use rudder_topology::{Bytes, Generation, NodeId, PartId, TransferId};
+use rudder_topology::{Bytes, NodeId, PartId, TransferId};
 use std::collections::BTreeMap;
 
 /// Of transfers between storage nodes; far above any number that an engine reaches.
@@ -145,17 +145,5 @@ impl Simulation<'_> {
         for Upstream { at, rows, .. } in lost {
             self.rows_failed(at, &rows);
         }
-    }
-
-    /// A request to a storage node came to nothing.
-    pub(super) fn lost(
-        &mut self,
-        at: NodeId,
-        transfer: TransferId,
-        generation: Generation,
-    ) -> Result<(), crate::sim::SimError> {
-        self.stage(at, |engine, now| {
-            engine.complete(transfer, generation, rudder_policy::step::Outcome::Lost, now)
-        })
     }
 }
