@@ -66,7 +66,7 @@ fn state(seed: u64) -> ClusterState {
     ClusterState {
         minibatch: 100 + seed,
         compute: vec![compute(0), compute(1)],
-        storage: vec![storage_state(2), storage_state(3)],
+        storage: vec![storage_state(NodeId(2)), storage_state(NodeId(3))],
         links: pairs.into_iter().enumerate().map(link).collect(),
         ..ClusterState::default()
     }

@@ -52,8 +52,8 @@ fn tables(names: &[&str], rows: u64, parts: u64, dim: u32, rows_per_block: u32) 
 
 /// A storage node that is up, at ease, and stores nothing alone.
 #[must_use]
-pub fn storage_state(node: u16) -> StorageState {
-    StorageState { node: NodeId(node), up: true, load: 0.4, replicated: 1.0, stages: true, cached: vec![] }
+pub fn storage_state(node: NodeId) -> StorageState {
+    StorageState { node, up: true, load: 0.4, replicated: 1.0, stages: true, cached: vec![] }
 }
 
 /// What a row holds in the known content: its table and number.

@@ -59,7 +59,7 @@ pub fn state() -> ClusterState {
     ClusterState {
         minibatch: 100,
         compute: vec![compute],
-        storage: vec![storage_state(1), storage_state(2)],
+        storage: vec![storage_state(NodeId(1)), storage_state(NodeId(2))],
         links: vec![link(1, 0.2), link(2, 1.0)],
         ..ClusterState::default()
     }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn node(node: u16, load: f32, replicated: f32) -> StorageState {
-        StorageState { load, replicated, ..storage_state(node) }
+        StorageState { load, replicated, ..storage_state(NodeId(node)) }
     }
 
     #[test]

@@ -172,7 +172,7 @@ mod tests {
 
     fn degraded() -> ClusterState {
         let mut state = state();
-        state.storage = vec![storage_state(2), storage_state(3)];
+        state.storage = vec![storage_state(NodeId(2)), storage_state(NodeId(3))];
         state.links[0].rate_share = 0.2;
         state
     }

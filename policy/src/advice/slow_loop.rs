@@ -295,7 +295,7 @@ mod tests {
         state.at_ns = n * 2 * SECOND;
         state.minibatch = n;
         // A link that is slow, where another replica could be asked.
-        state.storage = vec![storage_state(2), storage_state(3)];
+        state.storage = vec![storage_state(NodeId(2)), storage_state(NodeId(3))];
         state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);

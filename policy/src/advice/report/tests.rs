@@ -36,7 +36,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
 }
 
 fn storage(node: u16, load: f32, cached: &[u32]) -> StorageState {
-    StorageState { load, replicated: 0.0, cached: blocks(cached), ..storage_state(node) }
+    StorageState { load, replicated: 0.0, cached: blocks(cached), ..storage_state(NodeId(node)) }
 }
 
 fn link(storage: u16, compute: u16, bandwidth_use: f32) -> LinkState {

@@ -72,7 +72,7 @@ fn every_signal_has_its_trigger() {
         at_ns: at * 2 * SECOND,
         compute: vec![ComputeState { gpu_use: Some(0.95), ..compute(0, 0.0) }],
         storage: (1..=2)
-            .map(|node| StorageState { load: 0.5, replicated: 0.0, ..storage_state(node) })
+            .map(|node| StorageState { load: 0.5, replicated: 0.0, ..storage_state(NodeId(node)) })
             .collect(),
         links: vec![LinkState {
             storage: NodeId(1),
