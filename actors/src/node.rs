@@ -69,6 +69,7 @@ pub struct RunningNode {
     compute: Option<ComputeSide>,
     storage: Option<StorageSide>,
     counters: Counters,
+    loops: Arc<SlowLoops>,
     faults: Faults,
 }
 
@@ -151,6 +152,7 @@ impl RunningNode {
             compute,
             storage,
             counters,
+            loops,
             faults,
         })
     }
@@ -178,6 +180,7 @@ impl RunningNode {
     pub async fn stop(self) -> StoppedStatistics {
         // Nobody listens on a node without trainers.
         let _ = self.stopping.send(true);
+        let decisions = self.loops.decisions();
         for task in &self.tasks {
             task.abort();
         }
@@ -199,7 +202,7 @@ impl RunningNode {
         if !tokio::time::timeout(STOP_ALL_WITHIN, ends).await.unwrap_or(false) {
             tracing::error!("the movers or the control plane did not stop in time; leaving them behind");
         }
-        StoppedStatistics::of(&self.counters)
+        StoppedStatistics::of(&self.counters, decisions)
     }
 }
 

@@ -44,7 +44,9 @@ impl SlowLoops {
         let _ = self.direction.set(direction);
     }
 
-    fn decisions(&self) -> Vec<Decisions> {
+    /// What each of them says of itself.
+    #[must_use]
+    pub fn decisions(&self) -> Vec<Decisions> {
         let advice = self.advice.get().map(|advice| advice.decisions());
         advice.into_iter().chain(self.direction.get().map(|direction| direction.decisions())).collect()
     }

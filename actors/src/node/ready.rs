@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use rudder_dataplane::{Backend, Placement};
+use rudder_messages::Decisions;
 use rudder_messages::report::{ComputeCounters, StorageCounters};
 use rudder_topology::{Generation, NodeName};
 use serde::{Serialize, Serializer};
@@ -33,12 +34,15 @@ pub struct Parts {
 }
 
 /// What a node counted, when it has stopped. What a node has no part in is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StoppedStatistics {
     #[serde(flatten)]
     pub storage: Option<StorageCounters>,
     #[serde(flatten)]
     pub compute: Option<ComputeCounters>,
+    /// Of the advisor of a scheduler node and of the director of a compute node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decisions>,
 }
 
 fn backend_name<S: Serializer>(backend: &Option<Backend>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -80,8 +84,8 @@ impl fmt::Display for Ready {
 
 impl StoppedStatistics {
     #[must_use]
-    pub fn of(counters: &Counters) -> Self {
-        StoppedStatistics { storage: counters.storage(), compute: counters.compute() }
+    pub fn of(counters: &Counters, decisions: Vec<Decisions>) -> Self {
+        StoppedStatistics { storage: counters.storage(), compute: counters.compute(), decisions }
     }
 }
 
@@ -125,7 +129,7 @@ mod tests {
             rows_relayed: 6,
             staged_rows_served: 7,
         };
-        let statistics = StoppedStatistics { storage: Some(storage), compute: None };
+        let statistics = StoppedStatistics { storage: Some(storage), ..StoppedStatistics::default() };
         let json = serde_json::to_string(&statistics).unwrap();
         let expected = r#"{"bytes_demand":1,"bytes_prefetch":2,"bytes_protocol":3,"staged_blocks":4,"staged_bytes":5,"rows_relayed":6,"staged_rows_served":7}"#;
         assert_eq!(json, expected);
