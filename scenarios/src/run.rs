@@ -4,7 +4,7 @@
 //! the kernel, namespaces are removed by their guard and, after a killed runner, by the next one. Two runs at once
 //! share nothing but the imported dataset.
 //!
-//! Reading order: dataset, netns, links, launch, process, files, command, once, probe, measure, machine.
+//! Reading order: dataset, netns, links, launch, process, files, stored, command, once, probe, measure, machine.
 
 mod command;
 pub mod dataset;
@@ -18,10 +18,12 @@ mod once;
 pub mod probe;
 mod process;
 mod stale;
+mod stored;
 
 pub use links::LinkError;
 pub use once::OnceError;
 pub use process::ProcessError;
+pub use stored::StoredError;
 
 use crate::arm::Arm;
 use crate::compile::{Mode, Scenario};
@@ -86,6 +88,8 @@ pub enum RunError {
         "the scenario has [[event]]s or an [advisor], which are for simulation only: give --mode sim, or leave them out of a run in mode {mode}"
     )]
     Events { mode: &'static str },
+    #[error(transparent)]
+    Stored(#[from] StoredError),
     #[error(transparent)]
     Simulated(#[from] crate::sim::scenario::SimulatedError),
     #[error("trainer {rank} saw another trace in {arm} than in {other}: the arms cannot be compared")]
@@ -181,7 +185,7 @@ fn stopped(error: LinkError) -> RunError {
     }
 }
 
-/// Where everything of the run is. Storage nodes find the whole dataset under their folder and serve their parts.
+/// Where everything of the run is.
 fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) -> Result<Places, RunError> {
     let cluster = &scenario.cluster;
     let storage = (0..cluster.storage_nodes).map(|n| (format!("s{n}"), Role::Storage));
@@ -213,13 +217,7 @@ fn places(scenario: &Scenario, dataset: &Dataset, links: &Links, folder: &Path) 
         parts: dataset.book().parts() as u32,
         cache: cache(scenario, dataset.book()),
     };
-    for node in 0..cluster.storage_nodes as usize {
-        let directory = places.storage_directory(node);
-        let link = directory.join(&places.dataset_name);
-        fs::create_dir_all(&directory)
-            .and_then(|()| std::os::unix::fs::symlink(&places.dataset, &link))
-            .map_err(|source| RunError::Folder { path: link, source })?;
-    }
+    stored::lay_out(scenario, &places)?;
     Ok(places)
 }
 
