@@ -27,14 +27,16 @@ pub struct Scenario {
     pub trainer: TrainerPlan,
     /// Of simulated compute times.
     pub variation: Variation,
-    /// What happens to a simulated cluster. Storage nodes have the first ids, then come compute nodes.
+    /// What happens to the cluster. Storage nodes have the first ids, then come compute nodes.
     pub events: Vec<TimedEvent>,
     /// Fan-outs that come later, by the minibatch of each trainer from which on they count.
     pub fanouts: Vec<(u64, Vec<u32>)>,
     /// Further jobs of a simulated cluster.
     pub joins: Vec<JoinPlan>,
-    /// Under whose advice a simulation plays `rudder` again.
+    /// Under whose advice `rudder` is played again.
     pub advisors: Vec<Advisor>,
+    /// What real processes cannot play of this.
+    pub unplayable: Vec<At<Unplayable>>,
 }
 
 /// How links get their speed.
@@ -149,13 +151,22 @@ pub enum Verify {
 }
 
 impl Scenario {
-    /// Whether it says what only a simulation can play.
+    /// What of it cannot be played in a mode, with its lines. Which links `auto` takes is not known before they are
+    /// made: it is told as if they could be shaped.
     #[must_use]
-    pub fn is_for_simulation(&self) -> bool {
-        !self.events.is_empty()
-            || !self.fanouts.is_empty()
-            || !self.joins.is_empty()
-            || !self.advisors.is_empty()
+    pub fn unplayable_in(&self, mode: Mode) -> Vec<At<Unplayable>> {
+        let can = |what: Unplayable| match mode {
+            Mode::Sim => true,
+            Mode::Netns | Mode::Auto => what.namespaces_can(),
+            Mode::Relay | Mode::Plain => false,
+        };
+        self.unplayable.iter().copied().filter(|at| !can(at.value)).collect()
+    }
+
+    /// Whether it can be played by real processes only where namespaces shape the links.
+    #[must_use]
+    pub fn needs_namespaces(&self) -> bool {
+        !self.unplayable_in(Mode::Relay).is_empty()
     }
 
     /// Trainers of the first job.
@@ -275,7 +286,10 @@ impl Compiler {
         let repeats = self.whole("repeats", spec.repeats, 1, 100, 1, Some(3));
         let seed = self.whole("seed", spec.seed, 0, u32::MAX, 1, Some(1));
         let trainer = self.trainer(spec);
-        let happens = self.events(spec, &cluster, &trainer);
+        let mut happens = self.events(spec, &cluster, &trainer);
+        let advisors = self.advisors(&spec.advisor, file);
+        happens.unplayable.extend(unplayable::advisors(spec.advisor.line, &advisors));
+        happens.unplayable.sort_by_key(|at| at.line);
         Scenario {
             file: file.to_owned(),
             name: spec.name.clone().map_or(stem, |name| name.value),
@@ -289,7 +303,8 @@ impl Compiler {
             events: happens.events,
             fanouts: happens.fanouts,
             joins: happens.joins,
-            advisors: self.advisors(&spec.advisor, file),
+            advisors,
+            unplayable: happens.unplayable,
             cluster,
             trainer,
         }
@@ -494,6 +509,8 @@ impl Compiler {
 }
 
 mod simulation;
+mod unplayable;
+pub use unplayable::Unplayable;
 
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,17 @@
 
 use crate::arm::Arm;
 use crate::trainer::event::Step;
-use rudder_topology::TrainerRank;
-use serde::Serialize;
+use rudder_messages::{Decisions, LoopKind};
+use rudder_topology::{AdvisorBackend, TrainerRank};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One arm, one repeat; without an arm: the bound.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     pub arm: Option<Arm>,
+    /// Under whose advice the arm was played once more; `None`: it was played for the comparison of the arms.
+    pub advised: Option<AdvisorBackend>,
     pub repeat: u32,
     pub trainers: Vec<TrainerRun>,
     pub counters: Counters,
@@ -22,6 +25,8 @@ pub struct TrainerRun {
     pub rank: TrainerRank,
     /// Position of its compute node among the compute nodes.
     pub compute_node: usize,
+    /// When it began, on the clock of its steps' ends.
+    pub started_ns: u64,
     pub steps: Vec<Step>,
     pub bytes_wrong: u64,
     pub trace_digest: String,
@@ -90,6 +95,16 @@ pub struct Counters {
     pub minibatches_foreseen: u64,
     pub replay_cpu_ns: u64,
     pub replay_alarms: u64,
+    /// Rows that storage nodes asked of each other, and those that they served of what they do not own.
+    pub rows_relayed: u64,
+    pub staged_rows_served: u64,
+    /// Of the advisor: edges, consults, directives put on trial, and those that were taken back.
+    pub edges: u64,
+    pub consults: u64,
+    pub directives: u64,
+    pub reverted: u64,
+    /// Directives that compute nodes gave themselves, because they heard no advisor.
+    pub own_directives: u64,
 }
 
 /// Which side of a node's statistics to read.
@@ -120,6 +135,8 @@ impl Counters {
                 self.bytes_demand += count("bytes_demand")?;
                 self.bytes_prefetch += count("bytes_prefetch")?;
                 self.bytes_protocol += count("bytes_protocol")?;
+                self.rows_relayed += count("rows_relayed")?;
+                self.staged_rows_served += count("staged_rows_served")?;
             }
             Side::Compute => {
                 self.rows_wanted += count("rows_wanted")?;
@@ -135,6 +152,25 @@ impl Counters {
                 self.minibatches_foreseen += count("minibatches_foreseen")?;
                 self.replay_cpu_ns += count("replay_cpu_ns")?;
                 self.replay_alarms += count("replay_alarms")?;
+            }
+        }
+        self.decided(process, statistics)
+    }
+
+    /// What the slow loops of a node came to, where it has any.
+    fn decided(&mut self, process: &str, statistics: &Value) -> Result<(), CounterError> {
+        let Some(decisions) = statistics.get("decisions") else { return Ok(()) };
+        let decisions = Vec::<Decisions>::deserialize(decisions)
+            .map_err(|_| CounterError { process: process.to_owned(), key: "decisions" })?;
+        for Decisions { kind, consults, .. } in decisions {
+            match kind {
+                LoopKind::Advisor => {
+                    self.edges += consults.edges;
+                    self.consults += consults.consults;
+                    self.directives += consults.directives;
+                    self.reverted += consults.reverted;
+                }
+                LoopKind::Director => self.own_directives += consults.directives,
             }
         }
         Ok(())
@@ -229,6 +265,8 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rudder_messages::report::StorageCounters;
+    use rudder_policy::advice::slow_loop::SlowCounts;
     use serde_json::json;
 
     fn trainer(steps: &[(u64, u64)]) -> TrainerRun {
@@ -257,14 +295,32 @@ mod tests {
     #[test]
     fn counters_add_up_and_a_missing_one_is_named() {
         let mut counters = Counters::default();
-        let storage = json!({"bytes_demand": 1, "bytes_prefetch": 2, "bytes_protocol": 3});
+        let storage = json!({
+            "bytes_demand": 1, "bytes_prefetch": 2, "bytes_protocol": 3, "rows_relayed": 4, "staged_rows_served": 5,
+        });
         counters.add("s0", Side::Storage, &storage).unwrap();
         counters.add("s1", Side::Storage, &json!({ "storage": storage })).unwrap();
         assert_eq!((counters.bytes_moved(), counters.bytes_protocol), (6, 6));
+        assert_eq!((counters.rows_relayed, counters.staged_rows_served), (8, 10));
         for wrong in [json!({}), json!(null), json!({"bytes_demand": -1}), json!({"bytes_demand": "1"})] {
             let error = counters.add("s2", Side::Storage, &wrong).unwrap_err();
             assert_eq!((error.process.as_str(), error.key), ("s2", "bytes_demand"));
         }
         assert!(counters.add("c0", Side::Compute, &storage).is_err());
+    }
+
+    #[test]
+    fn what_slow_loops_decided_is_summed_by_who_they_are() {
+        let loops = |kind, consults, directives| {
+            let consults = SlowCounts { consults, directives, ..SlowCounts::default() };
+            Decisions { consults, ..Decisions::new(kind, "rules", None) }
+        };
+        let mut statistics = serde_json::to_value(StorageCounters::default()).unwrap();
+        statistics["decisions"] = json!([loops(LoopKind::Advisor, 3, 2), loops(LoopKind::Director, 7, 1)]);
+        let mut counters = Counters::default();
+        counters.add("s0", Side::Storage, &statistics).unwrap();
+        assert_eq!((counters.consults, counters.directives, counters.own_directives), (3, 2, 1));
+        statistics["decisions"] = json!(7);
+        assert_eq!(counters.add("s0", Side::Storage, &statistics).unwrap_err().key, "decisions");
     }
 }

@@ -3,8 +3,9 @@
 //! Shares are fractions, bytes are payload sent by storage nodes over the whole run, values are medians over
 //! repeats, `_low` and `_high` the extremes over repeats, and what does not apply is null.
 //!
-//! Reading order: statistics, oracle, table, svg, html.
+//! Reading order: statistics, oracle, advised, table, svg, html.
 
+pub mod advised;
 pub mod html;
 pub mod oracle;
 mod statistics;
@@ -14,6 +15,7 @@ pub mod table;
 use crate::arm::Arm;
 use crate::decide::Decided;
 use crate::record::Run;
+use advised::Advised;
 use serde::Serialize;
 use statistics::{Spread, median, median_of, spread};
 
@@ -28,7 +30,10 @@ pub struct Report {
     pub bound: Option<Reference>,
     pub oracle: Option<Reference>,
     pub circumstances: Circumstances,
-    /// What advice is worth, of a simulated scenario that names advisors.
+    /// What advice is worth, of real processes under each advisor that the scenario names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advised: Option<Advised>,
+    /// The same, of a simulated scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decided>,
 }
@@ -133,7 +138,8 @@ pub fn summarise(
     oracle: Option<Reference>,
     circumstances: Circumstances,
 ) -> Report {
-    let of = |arm: Option<Arm>| runs.iter().filter(|run| run.arm == arm).collect::<Vec<_>>();
+    let compared = || runs.iter().filter(|run| run.advised.is_none());
+    let of = |arm: Option<Arm>| compared().filter(|run| run.arm == arm).collect::<Vec<_>>();
     let demand_arm = of(Some(Arm::Lru));
     let bound = bound(&of(None));
     let arms = arms
@@ -142,7 +148,8 @@ pub fn summarise(
         .filter(|(_, runs)| !runs.is_empty())
         .map(|(arm, runs)| arm_report(arm, &runs, &demand_arm, bound.as_ref()))
         .collect();
-    Report { scenario: names.0, dataset: names.1, arms, bound, oracle, circumstances, decisions: None }
+    let (scenario, dataset) = names;
+    Report { scenario, dataset, arms, bound, oracle, circumstances, advised: None, decisions: None }
 }
 
 /// The bound of runs without data.

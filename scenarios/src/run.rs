@@ -4,7 +4,8 @@
 //! the kernel, namespaces are removed by their guard and, after a killed runner, by the next one. Two runs at once
 //! share nothing but the imported dataset.
 //!
-//! Reading order: dataset, netns, links, launch, process, files, stored, command, once, probe, measure, machine.
+//! Reading order: dataset, netns, links, launch, process, files, stored, command, plays,
+//! timetable, once, probe, measure, machine.
 
 mod command;
 pub mod dataset;
@@ -15,10 +16,12 @@ pub(crate) mod machine;
 mod measure;
 mod netns;
 mod once;
+mod plays;
 pub mod probe;
 mod process;
 mod stale;
 mod stored;
+mod timetable;
 
 pub use links::LinkError;
 pub use once::OnceError;
@@ -26,12 +29,14 @@ pub use process::ProcessError;
 pub use stored::StoredError;
 
 use crate::arm::Arm;
-use crate::compile::{Mode, Scenario};
+use crate::compile::{Mode, Scenario, Unplayable};
 use crate::record::Run;
 use crate::relay::LinkShape;
+use crate::report::advised::Advised;
 use crate::report::oracle::{OracleLimits, interleaving, oracle};
 use crate::report::{Circumstances, Reference, Report, bound, summarise};
 use crate::sim::Variation;
+use crate::spec::At;
 use crate::stop::Stop;
 use crate::workload::Workload;
 use dataset::{Import, PrepareError};
@@ -39,10 +44,11 @@ use files::{Place, Places, Role};
 use indicatif::{ProgressBar, ProgressStyle};
 use links::{Kind, Links};
 use once::Stage;
+use plays::plays;
 use rudder_client::dataset::Dataset;
 use rudder_graph::PartitionBook;
 use rudder_membership::keys::{Existing, KeysError, init_names};
-use rudder_topology::{Bytes, BytesPerSecond, Nanos, NodeName, TableId};
+use rudder_topology::{Advisor, AdvisorBackend, Bytes, BytesPerSecond, Nanos, NodeName, TableId};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -84,16 +90,19 @@ pub enum RunError {
     Once { arm: &'static str, repeat: u32, source: OnceError },
     #[error("stopped on request; everything was cleaned up")]
     Stopped,
-    #[error(
-        "the scenario has [[event]]s or an [advisor], which are for simulation only: give --mode sim, or leave them out of a run in mode {mode}"
-    )]
-    Events { mode: &'static str },
+    #[error("mode {mode} cannot play all of it:\n{}", lines(file, refused))]
+    Unplayable { mode: &'static str, file: PathBuf, refused: Vec<At<Unplayable>> },
     #[error(transparent)]
     Stored(#[from] StoredError),
     #[error(transparent)]
     Simulated(#[from] crate::sim::scenario::SimulatedError),
     #[error("trainer {rank} saw another trace in {arm} than in {other}: the arms cannot be compared")]
     Traces { rank: u32, arm: &'static str, other: &'static str },
+}
+
+fn lines(file: &Path, refused: &[At<Unplayable>]) -> String {
+    let line = |At { line, value }: &At<Unplayable>| format!("{}:{line}: {value}", file.display());
+    refused.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Makes a shaped namespace and removes it again; the text says why it cannot be done.
@@ -115,9 +124,12 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Report, RunError> {
     let mode = options.mode.unwrap_or(scenario.mode);
-    if mode != Mode::Sim && scenario.is_for_simulation() {
-        return Err(RunError::Events { mode: mode.name() });
+    let refused = scenario.unplayable_in(mode);
+    if !refused.is_empty() {
+        return Err(RunError::Unplayable { mode: mode.name(), file: scenario.file.clone(), refused });
     }
+    // Where the links have to change nothing else will do.
+    let mode = if mode == Mode::Auto && scenario.needs_namespaces() { Mode::Netns } else { mode };
     let dataset = dataset::prepare(scenario, &options.work, importer)?;
     let workload = Workload::sample(scenario, &dataset);
     if mode == Mode::Sim {
@@ -162,7 +174,9 @@ pub fn run(
     circumstances.notes.extend(note);
     circumstances.notes.extend(notes(scenario, &links, &runs));
     let names = (scenario.name.clone(), dataset.manifest().name.to_string());
-    Ok(summarise(names, &runs, &scenario.arms, oracle, circumstances))
+    let report = summarise(names, &runs, &scenario.arms, oracle, circumstances);
+    let advised = Advised::of(&runs, scenario.events.first().map(|event| event.at));
+    Ok(Report { advised, ..report })
 }
 
 /// Copies what processes said, and what they were told, out of the run's folder.
@@ -245,9 +259,10 @@ fn all(
     links: &Links,
     stop: &Stop,
 ) -> Result<Vec<Run>, RunError> {
-    let runs_wanted = u64::from(scenario.repeats) * (scenario.arms.len() as u64 + 1);
+    let never = Advisor { backend: AdvisorBackend::Never, ..Advisor::default() };
+    let all: Vec<_> = (0..scenario.repeats).flat_map(|n| plays(scenario, &never, n)).collect();
     let steps = u64::from(scenario.trainers()) * u64::from(scenario.trainer.minibatches);
-    let bar = ProgressBar::new(runs_wanted * steps);
+    let bar = ProgressBar::new(all.len() as u64 * steps);
     if let Ok(style) =
         ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} {elapsed}/{duration}")
     {
@@ -257,17 +272,20 @@ fn all(
     let on_step = || bar.inc(1);
     let stage = Stage { scenario, binaries: &options.binaries, places, links, stop, on_step: &on_step };
     let mut runs = Vec::new();
-    for repeat in 0..scenario.repeats {
-        for arm in std::iter::once(None).chain(scenario.arms.iter().copied().map(Some)) {
-            let name = arm.map_or("bound", Arm::name);
-            bar.set_message(format!("repeat {}/{} {name}", repeat + 1, scenario.repeats));
-            let run = once::once(&stage, arm, repeat).map_err(|source| match source {
-                OnceError::Process(ProcessError::Stopped)
-                | OnceError::Link(LinkError::Process(ProcessError::Stopped)) => RunError::Stopped,
-                source => RunError::Once { arm: name, repeat: repeat + 1, source },
-            })?;
-            runs.push(run);
-        }
+    for play in all {
+        let arm = play.arm.map_or("bound", Arm::name);
+        let under = play.advisor.filter(|_| play.is_advised).map(|advisor| advisor.backend.name());
+        let repeat = play.repeat + 1;
+        bar.set_message(match under {
+            Some(under) => format!("repeat {repeat}/{} {arm} under {under}", scenario.repeats),
+            None => format!("repeat {repeat}/{} {arm}", scenario.repeats),
+        });
+        let run = once::once(&stage, play).map_err(|source| match source {
+            OnceError::Process(ProcessError::Stopped)
+            | OnceError::Link(LinkError::Process(ProcessError::Stopped)) => RunError::Stopped,
+            source => RunError::Once { arm, repeat, source },
+        })?;
+        runs.push(run);
     }
     bar.finish_and_clear();
     Ok(runs)
@@ -383,6 +401,11 @@ fn notes(scenario: &Scenario, links: &Links, runs: &[Run]) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(links.kind, Kind::Netns(_)) && scenario.cluster.latency.0 > 0 {
         notes.push("the scenario's latency is not imposed: namespaces add none".to_owned());
+    }
+    if !scenario.events.is_empty() && scenario.advisors.is_empty() {
+        notes.push(
+            "no [advisor] is named: the built-in rules advise every arm, as they do any cluster".to_owned(),
+        );
     }
     if scenario.variation != Variation::default() {
         notes.push("[simulation] is for simulated runs: the processes' compute times do not vary".to_owned());

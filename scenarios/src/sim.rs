@@ -87,11 +87,12 @@ fn recorded(simulation: Simulation<'_>, arm: Option<Arm>) -> (Run, Vec<LinkUse>)
     let trainers = simulation.into_trainers().into_iter().map(|trainer| TrainerRun {
         rank: trainer.rank,
         compute_node: trainer.place,
+        started_ns: 0,
         steps: trainer.steps,
         bytes_wrong: 0,
         trace_digest: String::new(),
     });
-    let run = Run { arm, repeat: 0, trainers: trainers.collect(), counters, interface_bytes: None };
+    let run = Run { arm, trainers: trainers.collect(), counters, ..Run::default() };
     (run, links)
 }
 

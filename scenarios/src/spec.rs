@@ -45,11 +45,16 @@
 //! stragglers = 0.01                     # share of the steps that take
 //! straggler_factor = 3.0                # so many times as long
 //!
-//! [[event]]                             # simulated only; any number of them
+//! [[event]]                             # any number of them; what happens after so much training
 //! at = "3s"
-//! link = "s0-c1"                        # both directions between two nodes, or: node = "s1"
-//! bandwidth = "10Mbit/s"                # from now on; of a node: of its interface. Or: down = true, up = true
-//!                                       # Of a compute node also: cache_share = 0.1, at most the cluster's
+//! node = "s0"                           # both directions of its interface have another rate from now on: simulated,
+//! bandwidth = "1Mbit/s"                 # and with real processes where namespaces shape the links
+//!
+//! [[event]]                             # this and what follows is simulated only
+//! at = "3s"
+//! link = "s0-c1"                        # both directions between two nodes; tbf shapes interfaces only
+//! bandwidth = "10Mbit/s"                # in place of both, a storage node: down = true, up = true; a compute node:
+//!                                       # cache_share = 0.1, at most the cluster's
 //!
 //! [[event]]                             # from this minibatch of every trainer on, the sampler asks for others
 //! minibatch = 200
@@ -61,9 +66,10 @@
 //! window = 0                            # this, trainers_per_node, seeds, fanout, compute and minibatches are as the
 //!                                       # first job's where they are left out; it has no all-reduce
 //!
-//! [advisor]                             # simulated only: `rudder` under each of these, and what advice is worth
-//! backends = ["rules", "random"]        # beside never
-//! url = "http://127.0.0.1:8000/v1"      # of a back end that is served
+//! [advisor]                             # `rudder` under each of these, and what advice is worth: simulated, and with
+//! backends = ["rules", "random"]        # real processes where namespaces shape the links; beside never, which is also
+//!                                       # what all other runs have then. Without it the rules advise real processes
+//! url = "http://127.0.0.1:8000/v1"      # of a back end that is served; simulated only
 //! model = "small"
 //! distilled = "distilled.json"          # of that back end: what `rudder experience train` wrote
 //! ```

@@ -105,6 +105,85 @@ fn a_simulated_run_is_the_same_twice() {
     assert_eq!(twice[0]["circumstances"]["mode"], "simulated");
 }
 
+/// Two trainers; after two seconds a storage node's interface is a fortieth of what it was.
+const SLOWED: &str = r#"
+repeats = 1
+arms = ["rudder"]
+[dataset]
+import = "DEBIAN"
+parts = 2
+[cluster]
+compute_nodes = 2
+storage_nodes = 2
+cache_share = 0.05
+bandwidth = "40Mbit/s"
+[trainer]
+seeds = 16
+compute = "20ms"
+minibatches = 120
+[[event]]
+at = "2s"
+node = "s0"
+bandwidth = "1Mbit/s"
+[advisor]
+backends = ["rules"]
+"#;
+
+fn slowed(folder: &TempDir, mode: &str) -> (Child, std::path::PathBuf) {
+    let (file, json) = (folder.path().join("slowed.toml"), folder.path().join("slowed.json"));
+    let text = SLOWED.replace("DEBIAN", path_text(&root().join("datasets/debian")));
+    std::fs::write(&file, text).expect("written");
+    let mut command = rudder(&["scenario", "run", path_text(&file), "--mode", mode]);
+    command.arg("--json").arg(&json).arg("--work").arg(folder.path().join("work"));
+    command.arg("--html").arg(json.with_extension("html"));
+    (Child::start("slowed", &mut command), json)
+}
+
+#[test]
+fn what_a_mode_cannot_play_is_refused_by_file_and_line() {
+    let folder = TempDir::new().expect("a folder");
+    for mode in ["relay", "plain"] {
+        let exit = slowed(&folder, mode).0.wait(PATIENCE);
+        let said = exit.stderr.join("\n");
+        assert_eq!(exit.status.code(), Some(2), "{said}");
+        for line in [16, 20] {
+            assert!(said.contains(&format!("slowed.toml:{line}: ")), "{said}");
+        }
+        assert!(said.contains("--mode netns"), "{said}");
+    }
+}
+
+/// Namespaces that a process made.
+fn namespaces_of(pid: i32) -> Vec<String> {
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("rudder-scenario-{pid}-"))).collect()
+}
+
+#[test]
+fn a_node_is_slowed_while_it_runs_and_advice_is_compared_with_none() {
+    if let Err(reason) = rudder_scenarios::run::namespaces_work() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let (run, json) = slowed(&folder, "netns");
+    let pid = run.pid().as_raw_nonzero().get();
+    let report = report(run, &json);
+    assert_eq!(namespaces_of(pid), [""; 0]);
+    let rows = report["advised"]["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().filter_map(|row| row["advisor"].as_str()).collect();
+    assert_eq!(names, ["never", "rules"]);
+    for row in rows {
+        let ms = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+        // Trainers need more than a fortieth of the link, or the first seconds would show nothing of it.
+        assert!(ms("step_ms_end") > 1.5 * ms("step_ms_before"), "{row}");
+        assert!(row["bytes_moved"].as_u64() > Some(0) && row["bytes_wrong"] == 0, "{row}");
+    }
+    assert_eq!((&rows[0]["directives"], &rows[0]["own_directives"]), (&0.into(), &0.into()), "{}", rows[0]);
+    assert_eq!(report["arms"][0]["bytes_wrong"], 0);
+}
+
 /// Starts a run, ends it by `end` once its nodes are there, and waits until none of its processes is.
 fn leaves_nothing(name: &str, end: impl Fn(Child) -> Exit) {
     let folder = TempDir::new().expect("a folder");

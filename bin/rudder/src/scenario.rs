@@ -302,7 +302,7 @@ fn options(common: &CommonArguments, binaries: Binaries) -> RunOptions {
 fn unsuccessful(error: RunError) -> Failure {
     match error {
         RunError::Prepare(error) => bad_input(error),
-        error @ RunError::Events { .. } => bad_input(error),
+        error @ RunError::Unplayable { .. } => bad_input(error),
         error => failed(error),
     }
 }
@@ -345,8 +345,11 @@ fn write(report: &Report, json: Option<&Path>, page: Option<&Path>) -> Result<()
 }
 
 fn check_bytes(report: &Report) -> Result<(), Failure> {
+    let arms = report.arms.iter().map(|arm| (arm.arm.name(), arm.bytes_wrong));
+    let advised = report.advised.iter().flat_map(|advised| &advised.rows);
+    let advised = advised.map(|row| (row.advisor, row.bytes_wrong));
     let wrong: Vec<&str> =
-        report.arms.iter().filter(|arm| arm.bytes_wrong > 0).map(|arm| arm.arm.name()).collect();
+        arms.chain(advised).filter(|&(_, bytes)| bytes > 0).map(|(name, _)| name).collect();
     if wrong.is_empty() { Ok(()) } else { Err(failed(format!("wrong bytes in {}", wrong.join(", ")))) }
 }
 

@@ -1,17 +1,19 @@
-//! What only a simulation can be told: how compute times vary, what happens to the cluster, statistics for a dataset.
+//! What happens to the cluster and who advises it, and what only a simulation can be told: how compute times vary,
+//! statistics for a dataset.
 
-use super::{ClusterPlan, Compiler, DatasetSource, JoinPlan, ScenarioError, TrainerPlan};
+use super::{ClusterPlan, Compiler, DatasetSource, JoinPlan, ScenarioError, TrainerPlan, Unplayable};
 use crate::sim::{Change, TimedEvent, Variation};
 use crate::spec::{AdvisorSpec, At, DatasetSpec, EventSpec, SimulationSpec, Spec};
 use rudder_topology::{Advisor, AdvisorBackend, NodeId};
 use std::path::Path;
 
-/// What happens to a simulated cluster.
+/// What happens to the cluster.
 #[derive(Default)]
 pub(super) struct Happens {
     pub events: Vec<TimedEvent>,
     pub fanouts: Vec<(u64, Vec<u32>)>,
     pub joins: Vec<JoinPlan>,
+    pub unplayable: Vec<At<Unplayable>>,
 }
 
 impl Compiler {
@@ -52,13 +54,19 @@ impl Compiler {
     pub(super) fn events(&mut self, spec: &Spec, cluster: &ClusterPlan, first: &TrainerPlan) -> Happens {
         let mut happens = Happens::default();
         for event in &spec.events {
-            if event.join.is_some_and(|join| join.value) {
+            let what = if event.join.is_some_and(|join| join.value) {
                 happens.joins.extend(self.join(event, cluster, first));
+                Unplayable::Join
             } else if event.minibatch.is_some() || event.fanout.is_some() {
                 happens.fanouts.extend(self.later_fanout(event, first));
+                Unplayable::Fanout
             } else {
-                happens.events.extend(self.event(event, cluster));
-            }
+                let Some(timed) = self.event(event, cluster) else { continue };
+                let what = Unplayable::of(&timed.what);
+                happens.events.push(timed);
+                what
+            };
+            happens.unplayable.push(At { line: event.line, value: what });
         }
         happens.events.sort_by_key(|event| event.at);
         happens.fanouts.sort();

@@ -106,8 +106,18 @@ fn every_shipped_scenario_compiles() {
         names.push(scenario.name);
     }
     names.sort();
-    let expected =
-        ["bound_links", "changing", "large", "pyg", "reference", "scale", "smoke", "staging", "starved"];
+    let expected = [
+        "bound_links",
+        "changing",
+        "large",
+        "pyg",
+        "reference",
+        "scale",
+        "smoke",
+        "staging",
+        "staging_real",
+        "starved",
+    ];
     assert_eq!(names, expected);
 }
 
@@ -162,14 +172,54 @@ fn samplers_change_jobs_join_and_advisors_are_asked() {
     assert_eq!((join.seeds, &join.fanout), (scenario.trainer.seeds, &scenario.trainer.fanout));
     let names: Vec<&str> = scenario.advisors.iter().map(|advisor| advisor.backend.name()).collect();
     assert_eq!(names, ["rules", "random"]);
-    assert!(scenario.is_for_simulation());
-    assert!(!compile(SMALL, Path::new("x.toml")).unwrap().is_for_simulation());
     let distilled = format!("{SMALL}\n[advisor]\nbackends = [\"distilled\"]\n");
     assert!(errors(&distilled)[0].contains("`distilled`"), "{:?}", errors(&distilled));
     let named = compile(&format!("{distilled}distilled = \"d.json\"\n"), Path::new("of/x.toml")).unwrap();
     assert_eq!(named.advisors[0].distilled.as_deref(), Some(Path::new("of/d.json")));
     let unknown = errors(&format!("{SMALL}\n[advisor]\nbackends = [\"oracle\"]\n"));
     assert!(unknown[0].contains("no advisor is called `oracle`"), "{unknown:?}");
+}
+
+/// Lines, counted in the whole file, and reasons.
+fn unplayable(text: &str, mode: Mode) -> Vec<(usize, Unplayable)> {
+    let scenario = compile(text, Path::new("x.toml")).unwrap();
+    scenario.unplayable_in(mode).into_iter().map(|at| (at.line, at.value)).collect()
+}
+
+#[test]
+fn what_a_mode_cannot_play_is_told_with_its_line_and_why() {
+    let processes = [Mode::Auto, Mode::Netns, Mode::Relay, Mode::Plain];
+    assert!(processes.iter().all(|&mode| unplayable(SMALL, mode).is_empty()));
+    assert!(!compile(SMALL, Path::new("x.toml")).unwrap().needs_namespaces());
+    let first = SMALL.lines().count() + 1;
+    let slow = format!(
+        "{SMALL}[[event]]\nat = \"3s\"\nnode = \"s1\"\nbandwidth = \"1Mbit/s\"\n[advisor]\nbackends = [\"never\", \"rules\"]\n"
+    );
+    assert!(compile(&slow, Path::new("x.toml")).unwrap().needs_namespaces());
+    for (mode, refused) in [
+        (Mode::Sim, vec![]),
+        (Mode::Auto, vec![]),
+        (Mode::Netns, vec![]),
+        (Mode::Relay, vec![(first, Unplayable::Interface), (first + 4, Unplayable::Advised)]),
+        (Mode::Plain, vec![(first, Unplayable::Interface), (first + 4, Unplayable::Advised)]),
+    ] {
+        assert_eq!(unplayable(&slow, mode), refused, "{mode:?}");
+    }
+    for (event, why) in [
+        ("at = \"1s\"\nlink = \"s0-c1\"\nbandwidth = \"1Mbit/s\"", Unplayable::Link),
+        ("at = \"1s\"\nnode = \"c1\"\ncache_share = 0.1", Unplayable::Cache),
+        ("at = \"1s\"\nnode = \"s0\"\ndown = true", Unplayable::Down),
+        ("minibatch = 20\nfanout = [5]", Unplayable::Fanout),
+        ("at = \"1s\"\njoin = true", Unplayable::Join),
+    ] {
+        let text = format!("{SMALL}[[event]]\n{event}\n");
+        for mode in processes {
+            assert_eq!(unplayable(&text, mode), [(first, why)], "{event}");
+        }
+        assert!(unplayable(&text, Mode::Sim).is_empty());
+    }
+    let served = format!("{SMALL}[advisor]\nbackends = [\"rules\", \"ollama\"]\n");
+    assert_eq!(unplayable(&served, Mode::Netns), [(first, Unplayable::Served("ollama"))]);
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub fn render(report: &Report) -> String {
     for line in ratios(report) {
         let _ = writeln!(page, "<p>{}</p>", escape(&line));
     }
+    if let Some(advised) = &report.advised {
+        let _ = writeln!(page, "<pre>{}</pre>", escape(&advised.render()));
+    }
     page.push_str(&throughput(report));
     page.push_str(&waits(report));
     page.push_str(&moved(report));

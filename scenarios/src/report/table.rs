@@ -40,6 +40,9 @@ pub fn render(report: &Report) -> String {
     for line in ratios(report) {
         let _ = writeln!(text, "{line}");
     }
+    if let Some(advised) = &report.advised {
+        let _ = write!(text, "\n{}", advised.render());
+    }
     if let Some(decisions) = &report.decisions {
         let _ = write!(text, "\n`rudder` under advice:\n\n{}", crate::decide::table::render(decisions));
     }

@@ -29,7 +29,7 @@ pub(crate) fn manifest() -> Manifest {
 pub(crate) fn run(arm: Option<Arm>, repeat: u32, step_ms: u64, wait_ms: u64, counters: Counters) -> Run {
     let step = Step { step_ns: step_ms * 1_000_000, wait_ns: wait_ms * 1_000_000, ..Step::default() };
     let trainer = TrainerRun { steps: vec![step; 10], ..TrainerRun::default() };
-    Run { arm, repeat, trainers: vec![trainer; 2], counters, interface_bytes: None }
+    Run { arm, repeat, trainers: vec![trainer; 2], counters, ..Run::default() }
 }
 
 pub(crate) fn sample() -> Report {

@@ -3,8 +3,8 @@
 
 use crate::arm::Arm;
 use crate::compile::Scenario;
-use rudder_topology::spec::{ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec};
-use rudder_topology::{Bytes, Nanos, NodeName};
+use rudder_topology::spec::{AdvisorSpec, ClusterSpec, DatasetSpec, LimitsSpec, LinkSpec, NodeSpec};
+use rudder_topology::{Advisor, Bytes, Nanos, NodeName};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -45,8 +45,14 @@ impl Places {
         self.folder.join(self.nodes[node].name.as_str())
     }
 
-    /// The cluster as `reach` says that nodes are reached.
-    pub(crate) fn spec(&self, scenario: &Scenario, arm: Arm, reach: &[Place]) -> ClusterSpec {
+    /// The cluster as `reach` says that nodes are reached. Without an advisor the file names none.
+    pub(crate) fn spec(
+        &self,
+        scenario: &Scenario,
+        arm: Arm,
+        advisor: Option<&Advisor>,
+        reach: &[Place],
+    ) -> ClusterSpec {
         let nodes = reach.iter().enumerate().map(|(at, place)| self.node(scenario, arm, at, place)).collect();
         let link = LinkSpec {
             bandwidth: Some(scenario.cluster.bandwidth.spec_text()),
@@ -64,6 +70,7 @@ impl Places {
                 ..DatasetSpec::default()
             }],
             default_link: Some(link),
+            advisor: advisor.map(advised),
             limits: LimitsSpec {
                 heartbeat_timeout: scenario.cluster.heartbeat_timeout.map(Nanos::spec_text),
                 ..LimitsSpec::default()
@@ -105,6 +112,18 @@ impl Places {
     }
 }
 
+fn advised(advisor: &Advisor) -> AdvisorSpec {
+    AdvisorSpec {
+        backend: Some(advisor.backend.name().to_owned()),
+        // The topology file lies elsewhere than the scenario's, to whose folder the path was relative.
+        distilled: advisor
+            .distilled
+            .as_deref()
+            .map(|path| text(&std::path::absolute(path).unwrap_or_default())),
+        ..AdvisorSpec::default()
+    }
+}
+
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -113,6 +132,7 @@ fn text(path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::compile::compile;
+    use rudder_topology::AdvisorBackend;
 
     #[test]
     fn every_arms_file_compiles_as_a_cluster() {
@@ -139,12 +159,21 @@ mod tests {
             parts: 3,
             cache: Bytes(4096),
         };
-        for arm in Arm::ALL {
-            let text = places.spec(&scenario, arm, &nodes).to_toml().unwrap();
+        let distilled = Some("d.json".into());
+        let advisor = Advisor { backend: AdvisorBackend::Distilled, distilled, ..Advisor::default() };
+        for (arm, advisor) in Arm::ALL.into_iter().flat_map(|arm| [(arm, None), (arm, Some(&advisor))]) {
+            let text = places.spec(&scenario, arm, advisor, &nodes).to_toml().unwrap();
             let cluster = rudder_topology::compile(&text, Path::new("c.toml"));
             let cluster = cluster.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
             assert_eq!(cluster.nodes.len(), 4);
             assert!(cluster.scheduler().is_some());
+            let backend = advisor.map_or(AdvisorBackend::Rules, |advisor| advisor.backend);
+            assert_eq!(cluster.advisor.backend, backend);
+            assert!(
+                cluster.advisor.distilled.as_deref().is_none_or(|path| {
+                    path.is_absolute() && path == std::path::absolute("d.json").unwrap()
+                })
+            );
         }
     }
 }

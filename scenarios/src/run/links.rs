@@ -5,7 +5,7 @@ use crate::relay::{Answer, LinkShape, Route};
 use crate::run::netns::{Netns, NetnsError};
 use crate::run::process::{Group, ProcessError, ProcessIndex};
 use crate::stop::Stop;
-use rudder_topology::NodeName;
+use rudder_topology::{BytesPerSecond, NodeName};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +17,8 @@ pub enum LinkError {
     Netns(#[from] NetnsError),
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error("{kind}: the rate of a link does not change")]
+    Fixed { kind: &'static str },
     #[error("the relay refused a route: {reason}")]
     Route { reason: String },
     #[error("the relay answered `{line}`")]
@@ -61,6 +63,14 @@ impl Links {
             Kind::Netns(_) => "network namespaces with tbf",
             Kind::Relay => "relay process",
             Kind::Plain => "plain loopback, not shaped",
+        }
+    }
+
+    /// Both directions of a node's link carry so much from now on.
+    pub fn set_rate(&self, node: usize, rate: BytesPerSecond) -> Result<(), LinkError> {
+        match &self.kind {
+            Kind::Netns(netns) => Ok(netns.reshape(node, &LinkShape { rate, ..self.shape })?),
+            Kind::Relay | Kind::Plain => Err(LinkError::Fixed { kind: self.name() }),
         }
     }
 

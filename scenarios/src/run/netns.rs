@@ -65,8 +65,8 @@ impl Netns {
                 netns.address(node)
             );
             ip(&name, &batch)?;
-            shape_link(&name, INTERFACE, shape)?;
-            shape_link(&bridge, &format!("p{node}"), shape)?;
+            shape_link("add", &name, INTERFACE, shape)?;
+            shape_link("add", &bridge, &format!("p{node}"), shape)?;
         }
         Ok(netns)
     }
@@ -83,6 +83,12 @@ impl Netns {
     pub fn address(&self, node: usize) -> IpAddr {
         debug_assert!(node < self.nodes);
         IpAddr::V4(Ipv4Addr::new(10, 77, 0, node as u8 + 1))
+    }
+
+    /// Gives both directions of a node's link another shape, whatever is on its way; what waits goes on waiting.
+    pub fn reshape(&self, node: usize, shape: &LinkShape) -> Result<(), NetnsError> {
+        shape_link("change", &self.made[node + 1], INTERFACE, shape)?;
+        shape_link("change", &self.made[0], &format!("p{node}"), shape)
     }
 
     /// The file of a node's namespace.
@@ -102,12 +108,13 @@ impl Drop for Netns {
 
 static NEXT_RUN: AtomicU32 = AtomicU32::new(0);
 
-fn shape_link(namespace: &str, interface: &str, shape: &LinkShape) -> Result<(), NetnsError> {
+/// `verb`: whether the link gets its first shape (`add`) or another one (`change`).
+fn shape_link(verb: &str, namespace: &str, interface: &str, shape: &LinkShape) -> Result<(), NetnsError> {
     let rate = format!("{}bit", shape.rate.0.saturating_mul(8));
     let burst = format!("{}b", shape.burst.0);
     let queue = format!("{QUEUE_MS}ms");
     let words = [
-        "-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", "rate", &rate, "burst", &burst,
+        "-n", namespace, "qdisc", verb, "dev", interface, "root", "tbf", "rate", &rate, "burst", &burst,
         "latency", &queue,
     ];
     command("tc", &words)

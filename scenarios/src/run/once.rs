@@ -6,7 +6,9 @@ use crate::record::{CounterError, Counters, Run, Side, TrainerRun};
 use crate::run::command::{TrainerPlace, trainer_command};
 use crate::run::files::{Place, Places, Role};
 use crate::run::links::{Kind, LinkError, Links, Routes};
+use crate::run::plays::Play;
 use crate::run::process::{Group, Output, ProcessError, ProcessIndex};
+use crate::run::timetable::Timetable;
 use crate::run::{Binaries, netns};
 use crate::stop::Stop;
 use crate::trainer::event::{Event, EventError};
@@ -83,6 +85,7 @@ struct NodeProcess {
 
 struct Once<'a> {
     stage: &'a Stage<'a>,
+    play: Play<'a>,
     group: Group,
     routes: Routes,
     nodes: Vec<NodeProcess>,
@@ -90,23 +93,29 @@ struct Once<'a> {
     trainers: Vec<ProcessIndex>,
 }
 
-/// Runs an arm; without one, the bound.
-pub(super) fn once(stage: &Stage<'_>, arm: Option<Arm>, repeat: u32) -> Result<Run, OnceError> {
+/// Runs an arm, or the bound.
+pub(super) fn once<'a>(stage: &'a Stage<'a>, play: Play<'a>) -> Result<Run, OnceError> {
+    let timetable = Timetable::new(&stage.scenario.events);
+    // What the run before this one changed.
+    for node in timetable.nodes() {
+        stage.links.set_rate(node.index(), stage.links.shape.rate)?;
+    }
     let mut group = Group::new(&stage.binaries.rudder);
     let log = stage.log("relay");
     let routes = Routes::new(stage.links, &mut group, &stage.binaries.rudder, &log)?;
-    let mut once = Once { stage, group, routes, nodes: Vec::new(), trainers: Vec::new() };
-    if let Some(arm) = arm {
+    let mut once = Once { stage, play, group, routes, nodes: Vec::new(), trainers: Vec::new() };
+    if let Some(arm) = play.arm {
         once.start_nodes(arm)?;
         once.settle()?;
     }
-    once.start_trainers(arm)?;
+    once.start_trainers()?;
     if stage.scenario.trainer.allreduce.0 > 0 {
         once.close_ring()?;
     }
-    let trainers = once.follow_trainers()?;
+    let trainers = once.follow_trainers(timetable)?;
     let (counters, interface_bytes) = once.stop_nodes()?;
-    Ok(Run { arm, repeat, trainers, counters, interface_bytes })
+    let advised = play.advisor.filter(|_| play.is_advised).map(|advisor| advisor.backend);
+    Ok(Run { arm: play.arm, advised, repeat: play.repeat, trainers, counters, interface_bytes })
 }
 
 impl Stage<'_> {
@@ -161,7 +170,7 @@ impl Once<'_> {
     fn start_node(&mut self, node: usize, arm: Arm, seen: &[Place]) -> Result<ReadyLine, OnceError> {
         let places = self.stage.places;
         let name = places.nodes[node].name.to_string();
-        let spec = places.spec(self.stage.scenario, arm, seen);
+        let spec = places.spec(self.stage.scenario, arm, self.play.advisor, seen);
         let text = spec.to_toml().map_err(|error| OnceError::Topology { reason: error.to_string() })?;
         let file = places.folder.join(format!("{name}.toml"));
         std::fs::write(&file, text).map_err(|source| OnceError::Write { path: file.clone(), source })?;
@@ -190,13 +199,13 @@ impl Once<'_> {
         Ok(ready)
     }
 
-    fn start_trainers(&mut self, arm: Option<Arm>) -> Result<(), OnceError> {
+    fn start_trainers(&mut self) -> Result<(), OnceError> {
         for rank in 0..self.stage.scenario.trainers() {
             let node = self.stage.node_of(rank);
             let socket = self.stage.places.socket(node);
             let place = TrainerPlace {
                 rank,
-                socket: arm.map(|_| socket.as_path()),
+                socket: self.play.arm.map(|_| socket.as_path()),
                 dataset: &self.stage.places.dataset,
                 address: self.stage.links.address(node),
             };
@@ -246,7 +255,9 @@ impl Once<'_> {
         Ok(())
     }
 
-    fn follow_trainers(&mut self) -> Result<Vec<TrainerRun>, OnceError> {
+    /// Takes in what trainers say until all are done, and changes the links meanwhile.
+    fn follow_trainers(&mut self, mut timetable: Timetable) -> Result<Vec<TrainerRun>, OnceError> {
+        let mut began: Option<Instant> = None;
         let limit = Duration::from_nanos(self.stage.scenario.trainer.time_limit.0);
         let deadline = Instant::now() + limit;
         let mut runs: Vec<TrainerRun> = (0..self.trainers.len())
@@ -258,11 +269,26 @@ impl Once<'_> {
             .collect();
         let mut finished = vec![false; runs.len()];
         while let Some(unfinished) = finished.iter().position(|done| !done) {
-            let Some((index, output)) = self.group.next(deadline, self.stage.stop)? else {
+            if let Some(began) = began {
+                for change in timetable.take_due(began.elapsed()) {
+                    self.stage.links.set_rate(change.node.index(), change.rate)?;
+                }
+            }
+            let next = began.zip(timetable.next()).map(|(began, at)| began + at);
+            let until = next.map_or(deadline, |next| next.min(deadline));
+            let Some((index, output)) = self.group.next(until, self.stage.stop)? else {
+                if until < deadline {
+                    continue;
+                }
                 return Err(self.group.late(self.trainers[unfinished], "finish", limit).into());
             };
             match (self.rank_of(index), output) {
-                (Some(at), Output::Line(line)) => finished[at] |= self.note(&mut runs[at], &line)?,
+                (Some(at), Output::Line(line)) => {
+                    finished[at] |= self.note(&mut runs[at], &line)?;
+                    if began.is_none() && runs[at].started_ns > 0 {
+                        began = Some(Instant::now());
+                    }
+                }
                 (Some(at), Output::End) if finished[at] => {}
                 (_, Output::End) => return Err(self.group.ended(index).into()),
                 (None, Output::Line(_)) => {}
@@ -280,6 +306,10 @@ impl Once<'_> {
                 Err(OnceError::Unexpected { rank, event: "a step beyond the last".to_owned() })
             }
             Event::Step(step) => {
+                if run.started_ns == 0 {
+                    // A trainer of somebody else's that does not say when it starts.
+                    run.started_ns = step.at_ns.saturating_sub(step.step_ns).max(1);
+                }
                 run.bytes_wrong += step.bytes_wrong;
                 run.steps.push(step);
                 (self.stage.on_step)();
@@ -292,7 +322,11 @@ impl Once<'_> {
             }
             Event::Finished(_) => Err(OnceError::Short { rank, reported: run.steps.len(), wanted }),
             Event::Failed { reason } => Err(OnceError::Trainer { rank, reason }),
-            Event::Listening { .. } | Event::Started { .. } => Ok(false),
+            Event::Started { at_ns, .. } => {
+                run.started_ns = at_ns.max(1);
+                Ok(false)
+            }
+            Event::Listening { .. } => Ok(false),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn lay_out(scenario: &Scenario, places: &Places) -> Result<(), Stored
 fn placed(scenario: &Scenario, places: &Places) -> Result<Vec<Vec<PartId>>, StoredError> {
     let topology = |reason: String| StoredError::Topology { reason };
     // They are the same for every arm.
-    let spec = places.spec(scenario, Arm::None, &places.nodes);
+    let spec = places.spec(scenario, Arm::None, None, &places.nodes);
     let text = spec.to_toml().map_err(|error| topology(error.to_string()))?;
     let cluster = rudder_topology::compile(&text, &places.folder.join("topology.toml"))
         .map_err(|errors| topology(errors.to_string()))?;

@@ -42,7 +42,8 @@ pub fn spec(
 ) -> Result<SimSpec, SimulatedError> {
     let topology = |reason: String| SimulatedError::Topology { reason };
     let places = places(scenario, book, cache);
-    let text = places.spec(scenario, arm, &places.nodes).to_toml().map_err(|e| topology(e.to_string()))?;
+    let text =
+        places.spec(scenario, arm, None, &places.nodes).to_toml().map_err(|e| topology(e.to_string()))?;
     let cluster = rudder_topology::compile(&text, Path::new("simulated.toml"))
         .map_err(|errors| topology(errors.to_string()))?;
     let Some(found) = cluster.datasets.first() else { return Err(topology("it has no dataset".to_owned())) };
