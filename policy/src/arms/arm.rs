@@ -147,6 +147,7 @@ impl<O: Order> Arm<O> {
 
     fn released(&mut self, id: EntryId, blocks: &[BlockRows], view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
+        self.ease.step_begins();
         self.order.released(id, blocks, view);
         self.likely.note_released();
         if !self.traits.keeps || self.traits.chooses {

@@ -3,7 +3,8 @@
 //!
 //! For every minibatch of the window, soonest first: if all that is missing up to it could not come in time at a part of
 //! the link's rate, it and those before it are urgent and take whatever the permits allow. The others share a rate that
-//! brings each of them in time, with some to spare.
+//! brings each of them in time, with some to spare; and they come when a trainer begins to compute, since it exchanges
+//! gradients at the end of its step, which every fetch at that time would make longer.
 
 /// Part of a link's rate that prefetching without hurry may need at most.
 const UNHURRIED: f64 = 0.6;
@@ -18,22 +19,29 @@ pub(super) struct Need {
     pub in_ns: f64,
 }
 
-/// A bucket of bytes that fills at the unhurried rate.
+/// A bucket of bytes that fills at the unhurried rate, and is given out when a trainer begins to compute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ease {
-    bytes: f64,
+    saved: f64,
+    /// Given out and not spent.
+    given: f64,
     bytes_per_ns: f64,
     as_of_ns: u64,
-    open: bool,
+    begins: bool,
 }
 
 impl Ease {
+    /// A trainer has its minibatch and begins to compute.
+    pub fn step_begins(&mut self) {
+        self.begins = true;
+    }
+
     /// A new plan begins. `needs` soonest first; `capacity` in bytes a nanosecond; `quantum`: bytes that make a good
     /// transfer; `step_ns`: for how long what was not spent is kept. Returns how many of the first needs are urgent.
     pub fn renew(&mut self, needs: &[Need], capacity: f64, quantum: f64, step_ns: f64, now_ns: u64) -> usize {
         let passed_ns = now_ns.saturating_sub(self.as_of_ns) as f64;
         self.as_of_ns = now_ns;
-        self.bytes += passed_ns * self.bytes_per_ns;
+        self.saved += passed_ns * self.bytes_per_ns;
         let (mut up_to, mut urgent) = (0.0, 0);
         for (at, need) in needs.iter().enumerate() {
             up_to += need.bytes;
@@ -49,17 +57,21 @@ impl Ease {
             }
         }
         self.bytes_per_ns = TO_SPARE * rate;
-        self.bytes = self.bytes.min((self.bytes_per_ns * step_ns).max(quantum));
+        let most = (self.bytes_per_ns * step_ns).max(quantum);
+        self.saved = self.saved.min(most);
         // Small change would make small transfers.
-        self.open = self.bytes >= quantum;
+        if std::mem::take(&mut self.begins) && self.given.max(0.0) + self.saved >= quantum {
+            self.given += std::mem::take(&mut self.saved);
+        }
+        self.given = self.given.min(most);
         urgent
     }
 
     /// Takes bytes for an unhurried fetch.
     pub fn take(&mut self, bytes: u64) -> bool {
-        let taken = self.open && self.bytes > 0.0;
+        let taken = self.given > 0.0;
         if taken {
-            self.bytes -= bytes as f64;
+            self.given -= bytes as f64;
         }
         taken
     }
@@ -90,16 +102,38 @@ mod tests {
         // 1 byte a nanosecond; 10 ms of bytes are needed every 20 ms, of which 6 in 10 may be used: enough.
         let window = needs(10.0 * MS, 20.0, 8);
         // Up to the sixth 60 ms of bytes lack, and 60 could come.
+        ease.step_begins();
         assert_eq!(ease.renew(&window, 1.0, 64e3, 20.0 * MS, 0), 6);
         assert_eq!(spend(&mut ease), 0, "nothing has accrued yet");
         // Up to the seventh 70 ms of bytes are needed in 120 ms; half as much again: 0.875 a nanosecond.
+        ease.step_begins();
         ease.renew(&window, 1.0, 64e3, 20.0 * MS, 1_000_000);
         let spent = spend(&mut ease);
         assert!((875_000..=876_000).contains(&spent), "{spent}");
         // What was not spent is kept for one step.
+        ease.step_begins();
         ease.renew(&window, 1.0, 64e3, 20.0 * MS, 500_000_000);
         let spent = spend(&mut ease) as f64;
         assert!((spent / (20.0 * MS * 0.875) - 1.0).abs() < 0.01, "{spent}");
+    }
+
+    #[test]
+    fn bytes_of_a_step_come_when_one_begins() {
+        let mut ease = Ease::default();
+        let window = needs(10.0 * MS, 20.0, 8);
+        ease.renew(&window, 1.0, 64e3, 20.0 * MS, 0);
+        // The step goes on: gradients may be on their way.
+        ease.renew(&window, 1.0, 64e3, 20.0 * MS, 20_000_000);
+        assert_eq!(spend(&mut ease), 0);
+        ease.step_begins();
+        ease.renew(&window, 1.0, 64e3, 20.0 * MS, 20_000_000);
+        assert!(ease.take(10_000_000));
+        // What permits did not let through at once goes on, and no more than that.
+        ease.renew(&window, 1.0, 64e3, 20.0 * MS, 30_000_000);
+        let spent = spend(&mut ease);
+        assert!((7_500_000..=7_501_000).contains(&spent), "{spent}");
+        ease.renew(&window, 1.0, 64e3, 20.0 * MS, 39_000_000);
+        assert_eq!(spend(&mut ease), 0);
     }
 
     #[test]
@@ -119,8 +153,10 @@ mod tests {
         let window = [Need { bytes: 1e6, in_ns: 100.0 * MS }];
         assert_eq!(ease.renew(&window, 1.0, 64e3, 20.0 * MS, 0), 0);
         // 0.015 bytes a nanosecond: after 1 ms too little for a transfer, after 5 ms enough.
+        ease.step_begins();
         ease.renew(&window, 1.0, 64e3, 20.0 * MS, 1_000_000);
         assert_eq!(spend(&mut ease), 0);
+        ease.step_begins();
         ease.renew(&window, 1.0, 64e3, 20.0 * MS, 5_000_000);
         assert_eq!(spend(&mut ease), 75_000);
     }
