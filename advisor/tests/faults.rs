@@ -12,6 +12,7 @@ use rudder_policy::advice::breaker::{BreakerConfig, BreakerState};
 use rudder_policy::advice::directive::{Action, Change};
 use rudder_policy::advice::distilled::Distilled;
 use rudder_policy::advice::features::{INPUTS, lever_table};
+use rudder_policy::advice::lever::{LEVERS, LeverId};
 use rudder_topology::{Advisor, AdvisorBackend, Nanos, NodeId, SecretPlace};
 use server::{Act, Server};
 
@@ -46,10 +47,10 @@ fn because(consulted: &Consulted) -> &str {
     }
 }
 
-/// What the rules do here: less use of the slow link.
+/// What the rules do here: what the slow link carries is staged elsewhere.
 fn assert_rules(consulted: &Consulted) {
     let change = consulted.directive.actions.first().map(|action| action.change);
-    assert!(matches!(change, Some(Change::LinkShare { storage: NodeId(1), .. })), "{consulted:?}");
+    assert!(matches!(change, Some(Change::Stage { storage: NodeId(1), .. })), "{consulted:?}");
     assert!(consulted.predicted < 0.0);
 }
 
@@ -251,9 +252,10 @@ async fn recorded_answers_come_in_turn_and_end_in_the_rules() {
 async fn a_distilled_advisor_goes_the_same_way_and_one_of_other_levers_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("distilled.json");
-    // It takes whatever changes a link's share.
+    // It takes whatever stages.
     let mut weights = vec![0.0; INPUTS];
-    weights[0] = 1.0;
+    let lever = LEVERS.iter().position(|lever| lever.id == LeverId::Stage);
+    weights[lever.expect("one of the table")] = 1.0;
     let model = Distilled { lever_table: lever_table(), weights, threshold: 0.5 };
     let mut advisor = advisor(AdvisorBackend::Distilled, "http://unused");
     advisor.distilled = Some(file.clone());
@@ -261,8 +263,8 @@ async fn a_distilled_advisor_goes_the_same_way_and_one_of_other_levers_is_refuse
     let consulted = consult(&advisor).await;
     assert_eq!(consulted.source, Source::Backend);
     assert!(!consulted.directive.actions.is_empty());
-    let link = |action: &Action| matches!(action.change, Change::LinkShare { .. });
-    assert!(consulted.directive.actions.iter().all(link), "{consulted:?}");
+    let stages = |action: &Action| matches!(action.change, Change::Stage { .. });
+    assert!(consulted.directive.actions.iter().all(stages), "{consulted:?}");
     let other = Distilled { lever_table: 1, ..model };
     std::fs::write(&file, serde_json::to_string(&other).unwrap()).unwrap();
     let said = open(&advisor).await.err().unwrap().to_string();
@@ -279,7 +281,7 @@ async fn controls_go_the_same_way() {
         (AdvisorBackend::Never, |c| c.directive.actions.is_empty()),
         (AdvisorBackend::First, |c| c.directive.actions == [c.options.shown[0].action]),
         (AdvisorBackend::Always, |c| c.directive.actions.len() == c.options.shown.len().min(5)),
-        (AdvisorBackend::Rules, |c| matches!(c.directive.actions[0].change, Change::LinkShare { .. })),
+        (AdvisorBackend::Rules, |c| matches!(c.directive.actions[0].change, Change::Stage { .. })),
     ];
     for (backend, holds) in expected {
         let consulted = consult(&advisor(backend, "http://unused")).await;

@@ -44,11 +44,33 @@ fn spoil(key: Key) -> Vec<u8> {
     let pick = |at: u64, list: &[&str]| list[key.below(at, list.len() as u64) as usize].to_owned();
     let labels =
         ["\"A\"", "\"B\"", "\"A\"", "\"Z\"", "\"AA\"", "\"\"", "7", "null", "[]", "{\"A\":1}", "\"a\""];
-    let values =
-        ["50", "-5", "1e40", "\"50%\"", "\"S0-C0\"", "\"C0\"", "\"C99\"", "true", "null", "{}", "600", "0"];
-    let names =
-        ["link_share", "posture", "job_horizon", "far_predictor", "warm_group", "warm_block", "format_disk"];
-    let fields = ["link", "share_percent", "compute", "posture", "group", "ttl_s", "ttl_s", "sudo"];
+    let values = [
+        "50",
+        "-5",
+        "1e40",
+        "\"50%\"",
+        "\"S0-C0\"",
+        "\"S1\"",
+        "\"C0\"",
+        "\"C99\"",
+        "true",
+        "null",
+        "{}",
+        "600",
+        "0",
+    ];
+    let names = [
+        "link_share",
+        "stage",
+        "posture",
+        "job_horizon",
+        "far_predictor",
+        "warm_group",
+        "warm_block",
+        "format_disk",
+    ];
+    let fields =
+        ["link", "share_percent", "through", "compute", "posture", "group", "ttl_s", "ttl_s", "sudo"];
     let choices: Vec<_> = (0..key.below(2, 6)).map(|at| pick(100 + at, &labels)).collect();
     let action = |at: u64| {
         let sound = r#"{"lever":"link_share","link":"S0-C0","share_percent":40,"ttl_s":60}"#;

@@ -21,7 +21,7 @@ use rudder_policy::advice::parse::{Answer, Asked, parse};
 use rudder_policy::advice::prompt::prompt;
 use rudder_policy::advice::report::Reporter;
 use rudder_policy::advice::schema::Form;
-use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState};
+use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState, StorageState};
 use rudder_policy::testing::storage_state;
 use rudder_topology::{Advisor, NodeId, PartId};
 use std::time::Duration;
@@ -33,13 +33,14 @@ const STATES: u64 = 15;
 fn state(seed: u64) -> ClusterState {
     let key = Key::new(seed);
     let (slow, waits) = (key.below(0, 2) as usize, key.below(1, 2) as u16);
+    let wait = |node: u16| if node == waits { 0.6 } else { 0.4 };
     let compute = |node: u16| ComputeState {
         node: NodeId(node),
         gpu_use: None,
-        wait_share: if node == waits { 0.6 } else { 0.4 },
+        wait_share: wait(node),
         stretched: 0.0,
         stall_share: 0.0,
-        wait_lately: 0.0,
+        wait_lately: wait(node),
         hit_rate: 0.3 + 0.6 * key.unit(2 + u64::from(node)) as f32,
         drift: 0.0,
         prefetch_share: 0.7,
@@ -66,7 +67,7 @@ fn state(seed: u64) -> ClusterState {
     ClusterState {
         minibatch: 100 + seed,
         compute: vec![compute(0), compute(1)],
-        storage: vec![storage_state(NodeId(2)), storage_state(NodeId(3))],
+        storage: [2, 3].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into(),
         links: pairs.into_iter().enumerate().map(link).collect(),
         ..ClusterState::default()
     }

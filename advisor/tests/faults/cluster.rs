@@ -1,8 +1,8 @@
-//! A cluster in which the best thing to do is plain: a link is slow, and another replica is not.
+//! A cluster in which the best thing to do is plain: a link is slow, and another storage node's is not.
 
 use rudder_policy::advice::labels::Labels;
 use rudder_policy::advice::lever::hot;
-use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState};
+use rudder_policy::advice::state::{ClusterState, ComputeState, DatasetIndex, LinkState, StorageState};
 use rudder_policy::testing::storage_state;
 use rudder_topology::{Cluster, NodeId, PartId};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub fn topology() -> Cluster {
          [[nodes]]\nname = \"{INJECTION}\"\nroles = [\"compute\", \"scheduler\"]\n\
          [[nodes]]\nname = \"s0\"\nroles = [\"storage\"]\n[[nodes]]\nname = \"s1\"\nroles = [\"storage\"]\n\
          [[datasets]]\nname = \"{INJECTION}\"\ndirectory = \"/d\"\nparts = 2\nplacement = \"round_robin\"\n\
-         replicas = 2\n[default_link]\nbandwidth = \"1Gbit/s\"\n"
+         replicas = 1\n[default_link]\nbandwidth = \"1Gbit/s\"\n"
     );
     rudder_topology::compile(&text, Path::new("t.toml")).unwrap()
 }
@@ -59,7 +59,7 @@ pub fn state() -> ClusterState {
     ClusterState {
         minibatch: 100,
         compute: vec![compute],
-        storage: vec![storage_state(NodeId(1)), storage_state(NodeId(2))],
+        storage: [1, 2].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into(),
         links: vec![link(1, 0.2), link(2, 1.0)],
         ..ClusterState::default()
     }

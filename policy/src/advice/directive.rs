@@ -124,10 +124,13 @@ impl Action {
         same && self.compute == other.compute
     }
 
-    /// Whether both pull the same lever of one compute node, whatever the amount.
+    /// Whether both pull the same lever of one compute node, whatever the amount; of a storage node's blocks, the same
+    /// one's.
     #[must_use]
     pub fn is_like(&self, other: &Action) -> bool {
-        self.compute == other.compute && self.lever() == other.lever()
+        let alike = self.compute == other.compute && self.lever() == other.lever();
+        let of_storage = matches!(self.change, Change::LinkShare { .. } | Change::Stage { .. });
+        alike && (!of_storage || self.is_about_the_same(other))
     }
 
     /// As an advisor would have written it: what [`super::parse::parse`] reads back. Nodes that the topology does not

@@ -56,12 +56,20 @@ pub(super) fn busiest(compute: &ComputeState, state: &ClusterState) -> f32 {
     own.map(|link| link.bandwidth_use).fold(0.0, f32::max)
 }
 
+/// What others get of a full storage node, less what the node itself gives up. A slow link is no reason: the fast loop asks
+/// other replicas by itself.
 fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &ClusterState) -> f32 {
     let (Some(link), Some(node)) = (state.link(storage, compute.node), state.storage_node(storage)) else {
         return 0.0;
     };
-    let own = reroute(compute, link, node, given_up, state);
-    own + give_way(compute, storage, node, given_up, state)
+    let own = || state.links.iter().filter(|of| of.compute == compute.node);
+    let all: f32 = own().map(|of| of.bandwidth_use).sum();
+    // Links that are all alike share what the node's own interface carries: none of them is slow.
+    let fastest = own().map(|of| of.rate_share).fold(0.01, f32::max);
+    let slow = 1.0 - link.rate_share / fastest;
+    let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
+    let part = link.bandwidth_use / all.max(0.01);
+    (part * lost * 0.1).max(NUISANCE * given_up) + give_way(compute, storage, node, given_up, state)
 }
 
 /// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
@@ -134,26 +142,6 @@ pub(super) fn shorter(minibatches: u32) -> f32 {
 fn far_predictor(compute: &ComputeState, shorter: f32) -> f32 {
     let moved = if shorter > 0.0 { compute.wait_share * compute.drift * CAUTION } else { 0.0 };
     shorter.abs() * (NUISANCE - moved)
-}
-
-/// What is asked of other replicas instead: a gain where this link or node is what is slow, else a loss.
-fn reroute(
-    compute: &ComputeState,
-    link: &LinkState,
-    node: &StorageState,
-    given_up: f32,
-    state: &ClusterState,
-) -> f32 {
-    let own = || state.links.iter().filter(|of| of.compute == compute.node);
-    let all: f32 = own().map(|of| of.bandwidth_use).sum();
-    // Links that are all alike share what the node's own interface carries: none of them is slow.
-    let fastest = own().map(|of| of.rate_share).fold(0.01, f32::max);
-    let part = link.bandwidth_use / all.max(0.01);
-    let overload = (node.load - FULL).max(0.0) / (1.0 - FULL);
-    let slow = (1.0 - link.rate_share / fastest).max(overload * 0.5);
-    let moved = given_up.min(slow) * node.replicated;
-    let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
-    part * (compute.wait_share * -moved * CAUTION + lost * 0.1)
 }
 
 /// What others get of a full storage node.
@@ -243,14 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_link_with_another_replica_is_worth_less_use() {
+    fn a_slow_link_is_used_less_without_advice() {
         let mut state = state();
         state.storage = vec![node(2, 0.5, 1.0), node(3, 0.5, 1.0)];
         state.links[0].rate_share = 0.3;
-        assert!(predict(&share(0, 2, 30), &state) < -0.02);
-        assert!(predict(&share(0, 3, 30), &state) > 0.0, "the sound link");
-        state.storage[0].replicated = 0.0;
-        assert!(predict(&share(0, 2, 30), &state) > 0.0, "no other replica");
+        for storage in [2, 3] {
+            assert!(predict(&share(0, storage, 30), &state) > 0.0, "{storage}");
+        }
     }
 
     #[test]
@@ -346,8 +333,8 @@ mod tests {
         let learned = learned(weights);
         assert_eq!((learned.check(), Evaluator::ClosedForm.check()), (Ok(()), Ok(())));
         let mut state = state();
-        state.storage = vec![node(2, 0.5, 1.0), node(3, 0.5, 1.0)];
-        state.links[0].rate_share = 0.3;
+        state.storage = vec![node(2, 1.0, 0.0), node(3, 0.5, 0.0)];
+        state.compute[1].wait_share = 0.9;
         for percent in [10, 30, 90] {
             let action = share(0, 2, percent);
             assert_eq!(learned.predict(&action, &state), Evaluator::ClosedForm.predict(&action, &state));

@@ -280,6 +280,7 @@ mod tests {
     use super::*;
     use crate::advice::directive::{Action, Change};
     use crate::advice::parse::tests::{labels, state};
+    use crate::advice::state::StorageState;
     use crate::parameters::Posture;
     use crate::testing::storage_state;
     use rudder_topology::NodeId;
@@ -294,8 +295,9 @@ mod tests {
         let mut state = state();
         state.at_ns = n * 2 * SECOND;
         state.minibatch = n;
-        // A link that is slow, where another replica could be asked.
-        state.storage = vec![storage_state(NodeId(2)), storage_state(NodeId(3))];
+        // A link that is slow, to what that storage node alone has.
+        state.storage =
+            [2, 3].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into();
         state.links[0].rate_share = 0.2;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);
