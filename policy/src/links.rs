@@ -111,6 +111,8 @@ pub struct Links {
     /// Copies that turned out corrupt or refused.
     bad: FxHashSet<(BlockId, LinkId)>,
     in_flight_bytes: u64,
+    /// How fast rows come over all links together.
+    rate: DeliveryRate,
     node_max: u64,
     /// Of a link's usable permits, what prefetching may hold, in percent.
     prefetch_percent: u64,
@@ -151,6 +153,7 @@ impl Links {
             transfers: FxHashMap::default(),
             bad: FxHashSet::default(),
             in_flight_bytes: 0,
+            rate: DeliveryRate::default(),
             node_max,
             prefetch_percent: 100,
             time_out: limits.transfer_timeout,
@@ -275,6 +278,13 @@ impl Links {
         self.in_flight_bytes
     }
 
+    /// Bytes per second that came over all links together while any had something under way. Links that share an
+    /// interface each look slow while all are used.
+    #[must_use]
+    pub fn bytes_per_s(&self, now_ns: u64) -> Option<f64> {
+        self.rate.bytes_per_s(now_ns)
+    }
+
     pub(crate) fn set_up(&mut self, node: NodeId, generation: Option<Generation>) -> bool {
         let ways = [false, true].map(|staged| LinkId { node, staged });
         let mut known = false;
@@ -315,8 +325,9 @@ impl Links {
         self.transfers.get(&id).filter(|transfer| transfer.generation == generation)?;
         let transfer = self.transfers.remove(&id)?;
         self.return_permit(transfer.link, transfer.bytes);
+        let bytes = if arrived { transfer.bytes } else { 0 };
+        self.rate.ended(now_ns, bytes, self.in_flight_bytes == 0);
         if let Some(link) = self.links.get_mut(&transfer.link) {
-            let bytes = if arrived { transfer.bytes } else { 0 };
             link.arrived_bytes += bytes;
             link.rate.ended(now_ns, bytes, link.in_flight_bytes == 0);
             if arrived {
@@ -362,6 +373,7 @@ impl Links {
         if let Some(link) = self.links.get_mut(&transfer.link) {
             link.rate.departed(now_ns);
         }
+        self.rate.departed(now_ns);
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
         self.transfers.insert(id, transfer);

@@ -38,6 +38,7 @@ pub enum Event {
     /// A minibatch left the window, its pins are gone.
     Released {
         entry: EntryId,
+        trainer: TrainerId,
         blocks: Arc<[BlockRows]>,
     },
     /// Rows did not arrive and are in flight no more.

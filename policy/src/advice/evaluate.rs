@@ -85,15 +85,16 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
         return NUISANCE;
     };
-    let slower = |slow: &LinkState, good: &LinkState| 1.0 - slow.rate_share / good.rate_share.max(0.01);
-    let by = slower(slow, good);
+    // A link that is not full shows no rate of its own; what it lost beside others shows.
+    let rate = |link: &LinkState| link.rate_share * (1.0 - link.slowed);
+    let by = 1.0 - rate(slow) / rate(good).max(0.01);
     if !other.up || by < SLOW {
         return NUISANCE;
     }
     // Others get it as slowly: it is the node.
     let others = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
-    let elsewhere = others.map(|of| of.rate_share * (1.0 - of.slowed)).fold(0.0, f32::max);
-    let part = if elsewhere > 2.0 * slow.rate_share { 1.0 } else { ONCE };
+    let elsewhere = others.map(rate).fold(0.0, f32::max);
+    let part = if elsewhere > 2.0 * rate(slow) { 1.0 } else { ONCE };
     let room = 1.0 - other.load.clamp(0.0, 1.0);
     // A cache learns what is dear to fetch: one that has room for most of what the node stores ends the stall by itself.
     let lasting = compute.wait_share.min(compute.wait_lately);
@@ -262,6 +263,8 @@ mod tests {
         let everywhere = with(&|state| state.links[2].rate_share = 0.1);
         assert!(link < everywhere && everywhere < -0.02, "each block leaves the node once: {everywhere}");
         assert!(with(&|state| state.storage[0].replicated = 1.0) > 0.0, "others have it");
+        let not_full = with(&|state| (state.links[0].rate_share, state.links[0].slowed) = (1.0, 0.9));
+        assert!((not_full - link).abs() < 1e-3, "a link that is not full shows it elsewhere: {not_full}");
         assert!(with(&|state| state.compute[0].wait_lately = 0.01) > 0.0, "it has only begun");
         assert!(with(&|state| state.compute[0].holds_share = 0.4) > 0.0, "the cache will hold it");
         assert!(with(&|state| state.storage[1].up = false) > 0.0);

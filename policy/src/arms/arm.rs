@@ -7,9 +7,9 @@ use crate::step::{Admission, Event, Origin, Step};
 use crate::view::{Policy, View};
 use crate::window::{EntryId, Forecast, Phase, Ranks, Segment};
 use rudder_graph::{BlockRows, Class, PartitionBook};
-use rudder_topology::{BlockId, TableId};
+use rudder_topology::{BlockId, JobId, TableId};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 mod budget;
 mod ease;
@@ -45,6 +45,11 @@ pub(super) struct Traits {
 /// Minibatches are near as long as they are together at most this part of the cache, in percent: what goes for those
 /// after them would be needed before.
 const NEAR_PERCENT: usize = 30;
+/// The same where trainers wait ([`WAITING`]): what links bring late all the same comes no sooner for having been given
+/// room before its turn, and fewer bytes are moved.
+const NEAR_PERCENT_WAITING: usize = 15;
+/// Part of their steps that trainers wait where links cannot keep up.
+const WAITING: f64 = 0.05;
 
 /// How far each segment of a minibatch has been planned.
 type Cursors = FxHashMap<EntryId, Vec<u32>>;
@@ -77,6 +82,7 @@ pub(super) struct Arm<O> {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     id: EntryId,
+    job: JobId,
     rank: u32,
     ahead: u32,
     class: Class,
@@ -124,7 +130,10 @@ impl<O: Order> Arm<O> {
             }
             // It is not used yet; the window shows the order whose turn it is.
             Event::Foreseen(_) => {}
-            Event::Released { entry, blocks } => self.released(*entry, blocks, view, steps),
+            Event::Released { entry, trainer, blocks } => {
+                self.ease.step_begins(trainer.job);
+                self.released(*entry, blocks, view, steps);
+            }
             Event::Arrived(rows) => self.order.arrived(rows, view),
             Event::Failed(rows) => {
                 for rows in rows {
@@ -147,7 +156,6 @@ impl<O: Order> Arm<O> {
 
     fn released(&mut self, id: EntryId, blocks: &[BlockRows], view: &View, steps: &mut Vec<Step>) {
         self.cursors.remove(&id);
-        self.ease.step_begins();
         self.order.released(id, blocks, view);
         self.likely.note_released();
         if !self.traits.keeps || self.traits.chooses {
@@ -215,6 +223,8 @@ impl<O: Order> Arm<O> {
         let mut candidates = vec![];
         let slots: usize = (0..view.book.tables()).map(|table| view.cache.slots(TableId(table as u16))).sum();
         let mut blocks = 0;
+        let is_waited = view.window.wait_share() >= WAITING;
+        let near_percent = if is_waited { NEAR_PERCENT_WAITING } else { NEAR_PERCENT };
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
             let wanted = entry.wanted_ns.is_some();
@@ -225,10 +235,20 @@ impl<O: Order> Arm<O> {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
                 blocks += entry.blocks.len();
-                let crowded = ahead > 0 && 100 * blocks > NEAR_PERCENT * slots;
+                let crowded = ahead > 0 && 100 * blocks > near_percent * slots;
                 let far = ahead >= view.parameters.near_minibatches || crowded;
                 let far = self.order.foresees() && !wanted && far;
-                candidates.push(Candidate { id, rank, ahead, class, far, eased: false, due_ns: u64::MAX });
+                let job = forecast.trainer.job;
+                candidates.push(Candidate {
+                    id,
+                    job,
+                    rank,
+                    ahead,
+                    class,
+                    far,
+                    eased: false,
+                    due_ns: u64::MAX,
+                });
             }
         }
         candidates
@@ -243,6 +263,7 @@ impl<O: Order> Arm<O> {
             let missing = entry.map_or(0, |entry| entry.missing);
             let is_timed = view.window.is_timed(forecast.trainer);
             Need {
+                job: forecast.trainer.job,
                 bytes: f64::from(missing) * f64::from(block_bytes.unwrap_or(0)),
                 in_ns: if is_timed { forecast.in_ns as f64 } else { 0.0 },
             }
@@ -265,10 +286,13 @@ impl<O: Order> Arm<O> {
         if !self.traits.eases {
             return;
         }
-        let steps = view.window.trainers().map(|trainer| view.window.step_ns(trainer));
-        let step_ns = steps.fold(0.0, f64::max);
+        let mut steps = BTreeMap::new();
+        for trainer in view.window.trainers() {
+            let step_ns: &mut f64 = steps.entry(trainer.job).or_default();
+            *step_ns = step_ns.max(view.window.step_ns(trainer));
+        }
         let (capacity, quantum) = self.budget.capacity();
-        let urgent = self.ease.renew(&needs, capacity / 1e9, quantum as f64, step_ns, now_ns);
+        let urgent = self.ease.renew(&needs, capacity / 1e9, quantum as f64, &steps, now_ns);
         for candidate in candidates.iter_mut().skip(urgent) {
             candidate.eased = candidate.class == Class::Prefetch;
         }
@@ -373,7 +397,7 @@ impl<O: Order> Arm<O> {
                     else {
                         break;
                     };
-                    if candidate.eased && !self.ease.take(bytes) {
+                    if candidate.eased && !self.ease.take(candidate.job, bytes) {
                         break;
                     }
                     let mut evict = None;

@@ -184,6 +184,7 @@ impl Engine {
         self.times.wanted(trainer, timed, now_ns);
         if is_ready {
             self.times.served(trainer, 0, now_ns);
+            self.facts.window.note_wait(trainer, 0);
         }
         let (entry, cache) = (self.facts.window.entry(id)?, &self.facts.cache);
         for segment in &entry.segments {
@@ -217,7 +218,7 @@ impl Engine {
         if let Some(benefit) = &mut self.benefit {
             benefit.forget(id);
         }
-        vec![Event::Released { entry: id, blocks: entry.blocks }]
+        vec![Event::Released { entry: id, trainer: entry.trainer, blocks: entry.blocks }]
     }
 
     /// If everything is in place, the minibatch becomes ready.

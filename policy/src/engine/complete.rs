@@ -133,7 +133,7 @@ impl Engine {
         self.statistics.minibatches_failed += 1;
         reaction.commands.push(Command::Fail { trainer, minibatch, failure });
         // Its blocks are nobody's now: the policy sees them as after a release.
-        reaction.events.push(Event::Released { entry: id, blocks });
+        reaction.events.push(Event::Released { entry: id, trainer, blocks });
     }
 
     /// A storage node is connected, as this incarnation. What an older one had in flight is lost.

@@ -15,6 +15,8 @@ pub(super) struct Budget {
     owners: Vec<Vec<usize>>,
     node_room: u64,
     node_idle: bool,
+    /// Bytes per second that all links together brought lately.
+    node_rate: f64,
     tables: Vec<TableBudget>,
 }
 
@@ -107,6 +109,7 @@ impl Budget {
         let room = view.links.node_room();
         self.node_room = if node_idle || room >= least { room } else { 0 };
         self.node_idle = node_idle;
+        self.node_rate = view.links.bytes_per_s(now_ns).unwrap_or(0.0);
         self.tables.clear();
         self.tables.extend((0..view.book.tables()).map(|table| {
             let table = TableId(table as u16);
@@ -114,11 +117,12 @@ impl Budget {
         }));
     }
 
-    /// Bytes per second of the fastest link that is up, and bytes that make a good transfer on it.
+    /// Bytes per second of the fastest link that is up, or of all together where that was more; and bytes that make a
+    /// good transfer on it.
     pub fn capacity(&self) -> (f64, u64) {
         let up = self.links.iter().filter(|link| link.up.is_some());
         let fastest = up.max_by_key(|link| link.bandwidth);
-        fastest.map_or((0.0, 0), |link| (link.bandwidth.0 as f64, link.transfer_max))
+        fastest.map_or((0.0, 0), |link| ((link.bandwidth.0 as f64).max(self.node_rate), link.transfer_max))
     }
 
     /// No link takes any more.
