@@ -17,6 +17,8 @@ const IDLE: f32 = 0.5;
 const CAUTION: f32 = 0.5;
 /// A link that is slower than another by less is not slow.
 const SLOW: f32 = 0.3;
+/// A node whose trainers wait for this share of the time has nothing to give to others.
+const SPARES: f32 = 0.05;
 /// What moving bytes for nothing costs.
 const NUISANCE: f32 = 0.01;
 
@@ -85,8 +87,8 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
         return NUISANCE;
     };
-    // A link that is not full shows no rate of its own; what it lost beside others shows.
-    let rate = |link: &LinkState| link.rate_share * (1.0 - link.slowed);
+    // A link that is not full shows no rate of its own; what it lost shows all the same.
+    let rate = |link: &LinkState| link.rate_share.min(1.0 - link.slowed);
     let by = 1.0 - rate(slow) / rate(good).max(0.01);
     if !other.up || by < SLOW {
         return NUISANCE;
@@ -153,7 +155,7 @@ fn give_way(
     given_up: f32,
     state: &ClusterState,
 ) -> f32 {
-    if node.load < FULL {
+    if node.load < FULL || compute.wait_share >= SPARES {
         return 0.0;
     }
     let sharing = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
@@ -278,6 +280,8 @@ mod tests {
         state.compute[1].wait_share = 0.6;
         assert!(predict(&share(0, 2, 50), &state) < -0.05);
         assert!(predict(&share(1, 2, 50), &state) > 0.0, "the one that waits");
+        state.compute[0].wait_share = 0.2;
+        assert!(predict(&share(0, 2, 50), &state) > 0.0, "both wait");
     }
 
     #[test]
