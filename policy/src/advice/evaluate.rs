@@ -71,7 +71,12 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     let slow = 1.0 - link.rate_share / fastest;
     let lost = (given_up - slow).max(0.0) + given_up * (1.0 - node.replicated) * link.bandwidth_use;
     let part = link.bandwidth_use / all.max(0.01);
-    (part * lost * 0.1).max(NUISANCE * given_up) + give_way(compute, storage, node, given_up, state)
+    (part * lost * 0.1).max(NUISANCE * given_up) + give_way(compute, link, node, given_up, state)
+}
+
+/// Of its stated rate, what a link brings. One that is not full shows no rate of its own; what it lost shows all the same.
+fn rate(link: &LinkState) -> f32 {
+    link.rate_share.min(1.0 - link.slowed)
 }
 
 /// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
@@ -87,8 +92,6 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
         return NUISANCE;
     };
-    // A link that is not full shows no rate of its own; what it lost shows all the same.
-    let rate = |link: &LinkState| link.rate_share.min(1.0 - link.slowed);
     let by = 1.0 - rate(slow) / rate(good).max(0.01);
     if !other.up || by < SLOW {
         return NUISANCE;
@@ -147,21 +150,26 @@ fn far_predictor(compute: &ComputeState, shorter: f32) -> f32 {
     shorter.abs() * (NUISANCE - moved)
 }
 
-/// What others get of a full storage node.
+/// What others get of a full storage node, where the same comes as fast from one that is not full.
 fn give_way(
     compute: &ComputeState,
-    storage: NodeId,
+    link: &LinkState,
     node: &StorageState,
     given_up: f32,
     state: &ClusterState,
 ) -> f32 {
-    if node.load < FULL || compute.wait_share >= SPARES {
+    let has_room = |of: &LinkState| {
+        let node = state.storage_node(of.storage);
+        node.is_some_and(|node| node.up && node.load < FULL) && rate(of) >= rate(link)
+    };
+    let elsewhere = state.links.iter().any(|of| of.compute == compute.node && has_room(of));
+    if node.load < FULL || compute.wait_share >= SPARES || !elsewhere {
         return 0.0;
     }
-    let sharing = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
+    let sharing = state.links.iter().filter(|of| of.storage == link.storage && of.compute != compute.node);
     let waits = sharing.filter_map(|of| state.compute_node(of.compute)).map(|of| of.wait_share);
     let most = waits.fold(0.0, f32::max);
-    -(most - compute.wait_share).max(0.0) * given_up * CAUTION
+    -(most - compute.wait_share).max(0.0) * node.replicated * given_up * CAUTION
 }
 
 /// Fewer prefetches give what a trainer waits for room on full links, and lose what they would have hidden.
@@ -275,10 +283,18 @@ mod tests {
     #[test]
     fn who_waits_least_gives_way_at_a_full_node() {
         let mut state = state();
-        state.storage = vec![node(2, 1.0, 0.0), node(3, 0.2, 0.0)];
+        state.storage = vec![node(2, 1.0, 1.0), node(3, 0.2, 1.0)];
         state.compute[0].wait_share = 0.02;
         state.compute[1].wait_share = 0.6;
         assert!(predict(&share(0, 2, 50), &state) < -0.05);
+        let with = |change: &dyn Fn(&mut ClusterState)| {
+            let mut state = state.clone();
+            change(&mut state);
+            predict(&share(0, 2, 50), &state)
+        };
+        assert!(with(&|state| state.storage[0].replicated = 0.0) > 0.0, "no other node has it");
+        assert!(with(&|state| state.storage[1].load = 1.0) > 0.0, "the other one is full as well");
+        assert!(with(&|state| state.links[1].slowed = 0.9) > 0.0, "the other one's link is slow");
         assert!(predict(&share(1, 2, 50), &state) > 0.0, "the one that waits");
         state.compute[0].wait_share = 0.2;
         assert!(predict(&share(0, 2, 50), &state) > 0.0, "both wait");
@@ -340,7 +356,7 @@ mod tests {
         let learned = learned(weights);
         assert_eq!((learned.check(), Evaluator::ClosedForm.check()), (Ok(()), Ok(())));
         let mut state = state();
-        state.storage = vec![node(2, 1.0, 0.0), node(3, 0.5, 0.0)];
+        state.storage = vec![node(2, 1.0, 1.0), node(3, 0.5, 1.0)];
         state.compute[1].wait_share = 0.9;
         for percent in [10, 30, 90] {
             let action = share(0, 2, percent);
