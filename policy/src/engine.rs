@@ -172,7 +172,6 @@ impl Engine {
                 let waited = now_ns.saturating_sub(wanted_ns);
                 self.statistics.wait_ns += waited;
                 self.times.served(*trainer, waited, now_ns);
-                self.facts.window.note_wait(*trainer, waited);
                 self.note_served(id, waited);
             }
         }

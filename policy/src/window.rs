@@ -14,8 +14,6 @@ use uses::Uses;
 
 /// Weight of the newest step in a trainer's step-time average.
 const STEP_WEIGHT: f64 = 0.2;
-/// Weight of the newest wait in a trainer's average.
-const WAIT_WEIGHT: f64 = 0.05;
 /// What a step takes before one was measured.
 const STEP_NS_DEFAULT: f64 = 100e6;
 
@@ -98,8 +96,6 @@ struct Trainer {
     last_minibatch: Option<MinibatchId>,
     step_ns: Option<f64>,
     last_release_ns: Option<u64>,
-    /// Of each step what was waited, on average.
-    wait_ns: f64,
 }
 
 impl Trainer {
@@ -227,20 +223,6 @@ impl Window {
     #[must_use]
     pub fn step_ns(&self, trainer: TrainerId) -> f64 {
         self.trainers.get(&trainer).and_then(|t| t.step_ns).unwrap_or(STEP_NS_DEFAULT)
-    }
-
-    /// The trainer was served a minibatch after this wait.
-    pub(crate) fn note_wait(&mut self, trainer: TrainerId, wait_ns: u64) {
-        if let Some(state) = self.trainers.get_mut(&trainer) {
-            state.wait_ns += WAIT_WEIGHT * (wait_ns as f64 - state.wait_ns);
-        }
-    }
-
-    /// Of their steps, what trainers wait lately: of the one that waits most, 0 to 1.
-    #[must_use]
-    pub fn wait_share(&self) -> f64 {
-        let share = |state: &Trainer| state.wait_ns / state.step_ns.unwrap_or(STEP_NS_DEFAULT).max(1.0);
-        self.trainers.values().map(share).fold(0.0, f64::max).min(1.0)
     }
 
     /// Every minibatch of the window with its estimated time of use from now, soonest first: 0 for a trainer's

@@ -45,11 +45,6 @@ pub(super) struct Traits {
 /// Minibatches are near as long as they are together at most this part of the cache, in percent: what goes for those
 /// after them would be needed before.
 const NEAR_PERCENT: usize = 30;
-/// The same where trainers wait ([`WAITING`]): what links bring late all the same comes no sooner for having been given
-/// room before its turn, and fewer bytes are moved.
-const NEAR_PERCENT_WAITING: usize = 15;
-/// Part of their steps that trainers wait where links cannot keep up.
-const WAITING: f64 = 0.05;
 
 /// How far each segment of a minibatch has been planned.
 type Cursors = FxHashMap<EntryId, Vec<u32>>;
@@ -223,8 +218,6 @@ impl<O: Order> Arm<O> {
         let mut candidates = vec![];
         let slots: usize = (0..view.book.tables()).map(|table| view.cache.slots(TableId(table as u16))).sum();
         let mut blocks = 0;
-        let is_waited = view.window.wait_share() >= WAITING;
-        let near_percent = if is_waited { NEAR_PERCENT_WAITING } else { NEAR_PERCENT };
         for (rank, forecast) in forecasts.iter().enumerate() {
             let Some(entry) = view.window.entry(forecast.entry) else { continue };
             let wanted = entry.wanted_ns.is_some();
@@ -235,7 +228,7 @@ impl<O: Order> Arm<O> {
                 let class = if wanted { Class::Demand } else { Class::Prefetch };
                 let (id, rank, ahead) = (forecast.entry, rank as u32, forecast.ahead);
                 blocks += entry.blocks.len();
-                let crowded = ahead > 0 && 100 * blocks > near_percent * slots;
+                let crowded = ahead > 0 && 100 * blocks > NEAR_PERCENT * slots;
                 let far = ahead >= view.parameters.near_minibatches || crowded;
                 let far = self.order.foresees() && !wanted && far;
                 let job = forecast.trainer.job;

@@ -184,7 +184,6 @@ impl Engine {
         self.times.wanted(trainer, timed, now_ns);
         if is_ready {
             self.times.served(trainer, 0, now_ns);
-            self.facts.window.note_wait(trainer, 0);
         }
         let (entry, cache) = (self.facts.window.entry(id)?, &self.facts.cache);
         for segment in &entry.segments {

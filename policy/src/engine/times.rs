@@ -87,37 +87,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_lately_shows_and_passes() {
-        const SECOND: u64 = 1_000_000_000;
-        let mut world = World::new(book(64, 2, 1), 256, PolicySpec::RUDDER, &[]);
-        world.connect(trainer(0));
-        assert_eq!(world.engine.facts.window.wait_share(), 0.0);
-        let mut steps = |minibatches: std::ops::Range<u64>, waits: bool| {
-            for minibatch in minibatches {
-                world.announce(trainer(0), minibatch, vec![(TableId(0), vec![minibatch as u32 % 64])]);
-                let arrive = |world: &mut World| {
-                    while !world.in_flight.is_empty() {
-                        world.arrive(0);
-                    }
-                };
-                if !waits {
-                    arrive(&mut world);
-                }
-                world.want(trainer(0), minibatch);
-                world.now_ns += if waits { SECOND } else { 0 };
-                arrive(&mut world);
-                world.release(trainer(0), minibatch);
-                world.now_ns += SECOND;
-            }
-            world.engine.facts.window.wait_share()
-        };
-        let waited = steps(0..60, true);
-        assert!((0.4..0.6).contains(&waited), "half of each step: {waited}");
-        let after = steps(60..200, false);
-        assert!(after < 0.01, "{after}");
-    }
-
-    #[test]
     fn pauses_and_who_is_gone_do_not_count() {
         let mut times = Times::default();
         let job = trainer(0).job;
