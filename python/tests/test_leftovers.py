@@ -131,7 +131,8 @@ def standing(one: Cluster) -> dict[str, int]:
 
 
 def held(one: Cluster) -> dict[str, Any]:
-    """What could be left behind: files, segments, descriptors of the node, what trainers hold."""
+    """What could be left behind: files, segments, descriptors of the node, what trainers hold. Not what torch hands
+    tensors over in: it unlinks that as soon as it is made, and a kill may come between."""
     pid = one.nodes["c0"].pid
     links = []
     for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -141,7 +142,7 @@ def held(one: Cluster) -> dict[str, Any]:
             continue
     return {
         "sockets": sorted(file.name for file in one.directory.glob("*.sock*")),
-        "segments": sorted(file.name for file in Path("/dev/shm").iterdir()),
+        "segments": sorted(file.name for file in Path("/dev/shm").iterdir() if not file.name.startswith("torch_")),
         "descriptors": len(links),
         **standing(one),
     }
