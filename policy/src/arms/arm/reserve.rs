@@ -25,11 +25,16 @@ impl<O: Order> Arm<O> {
             if entry.phase != Phase::Announced || candidate.ahead > view.ready_ahead {
                 continue;
             }
-            // Its blocks come one by one, as long as there is room for them.
+            // Its blocks come as long as there is room for them.
             if candidate.far {
                 continue;
             }
             let need = self.need(candidate.id, &reserved, view);
+            // While nobody waits for it its rows take slots one by one as they come: taken all at once, slots would
+            // stand empty that held what others can use.
+            if candidate.class != Class::Demand && need.iter().any(|n| n.new > 0) {
+                continue;
+            }
             let urgent = candidate.class == Class::Demand && view.window.is_next(candidate.id);
             let leaves_room = candidate.ahead > 0 && !urgent;
             let room_for_others = if leaves_room { oldest_of_others(candidate.id, view) } else { 0 };
@@ -170,4 +175,37 @@ fn oldest_of_others(id: EntryId, view: &View) -> usize {
     let others = view.window.trainers().filter(|&trainer| Some(trainer) != own);
     let oldest = others.filter_map(|trainer| view.window.entry(view.window.queue(trainer).next()?));
     oldest.filter(|entry| entry.phase == Phase::Announced).map(|entry| entry.blocks.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{World, book, trainer};
+    use rudder_topology::{BlockId, PolicySpec, TableId};
+
+    #[test]
+    fn what_nobody_waits_for_takes_slots_as_its_rows_come() {
+        // Blocks of 4 rows, 40 slots of 64 bytes, of which the first minibatch leaves 30 taken.
+        let mut world = World::new(book(400, 2, 4), 40 * 64, PolicySpec::RUDDER, &[]);
+        world.connect(trainer(0));
+        let rows = |blocks: std::ops::Range<u32>| {
+            vec![(TableId(0), blocks.flat_map(|block| block * 4..block * 4 + 4).collect())]
+        };
+        world.announce(trainer(0), 0, rows(0..30));
+        world.want(trainer(0), 0);
+        while !world.in_flight.is_empty() {
+            world.arrive(0);
+        }
+        world.release(trainer(0), 0);
+        let held = |world: &World, blocks: std::ops::Range<u32>| {
+            let has_slot = |block: &u32| world.engine.view().cache.has_slot(BlockId(*block));
+            blocks.filter(has_slot).count()
+        };
+        assert_eq!(held(&world, 0..30), 30);
+        world.announce(trainer(0), 1, rows(60..90));
+        let coming = held(&world, 60..90);
+        assert!((11..30).contains(&coming), "more than there is room for, and links take no more: {coming}");
+        assert_eq!(held(&world, 0..30), 40 - coming, "a block goes for a block that comes");
+        world.want(trainer(0), 1);
+        assert_eq!((held(&world, 0..30), world.refusals()), (10, 0), "now it may not be left half done");
+    }
 }
