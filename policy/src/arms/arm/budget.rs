@@ -242,7 +242,8 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rudder_topology::NodeId;
+    use crate::testing::{World, book, trainer};
+    use rudder_topology::{NodeId, PolicySpec};
 
     /// Of a rate in bytes per millisecond, with room for so many bytes.
     fn link(rate: u64, room: u64, queue: u64) -> LinkBudget {
@@ -285,5 +286,26 @@ mod tests {
         assert_eq!(soonest(vec![down, link(1, 1000, 0)], 0), Some(1));
         assert_eq!(soonest(vec![link(1, 0, 100)], 1000), None, "no permits");
         assert_eq!(soonest(vec![], 1000), None);
+    }
+
+    #[test]
+    fn links_that_share_an_interface_are_taken_together() {
+        let mut world = World::new(book(4000, 2, 4), 400 * 64, PolicySpec::RUDDER, &[]);
+        world.connect(trainer(0));
+        world.announce(trainer(0), 0, vec![(TableId(0), (0..400).chain(2000..2400).collect())]);
+        world.want(trainer(0), 0);
+        // A transfer every 5 ms, over either link in turn.
+        for count in 0..24 {
+            let node = NodeId(count % 2);
+            let at = world.in_flight.iter().position(|transfer| transfer.link().node == node);
+            world.now_ns += 5_000_000;
+            world.arrive(at.expect("both links are in use"));
+        }
+        let view = world.engine.view();
+        let mut budget = Budget::default();
+        budget.renew(&view, world.now_ns);
+        let alone = budget.links.iter().map(|link| link.bandwidth.0).max().unwrap() as f64;
+        let (together, _) = budget.capacity();
+        assert!((together / alone - 2.0).abs() < 0.2, "{together} bytes per second, {alone} of one link");
     }
 }
