@@ -171,7 +171,7 @@ pub(crate) mod tests {
             wait_share: 0.5,
             stretched: 0.0,
             stall_share: 0.0,
-            wait_lately: 0.0,
+            stall_lately: 0.0,
             hit_rate,
             drift: 0.0,
             prefetch_share: 0.5,

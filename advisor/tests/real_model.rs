@@ -39,8 +39,8 @@ fn state(seed: u64) -> ClusterState {
         gpu_use: None,
         wait_share: wait(node),
         stretched: 0.0,
-        stall_share: 0.0,
-        wait_lately: wait(node),
+        stall_share: wait(node),
+        stall_lately: wait(node),
         hit_rate: 0.3 + 0.6 * key.unit(2 + u64::from(node)) as f32,
         drift: 0.0,
         prefetch_share: 0.7,
@@ -59,8 +59,8 @@ fn state(seed: u64) -> ClusterState {
         storage: NodeId(storage),
         compute: NodeId(compute),
         bandwidth_use: 0.5,
-        rate_share: if at % 2 == slow { 0.1 + 0.1 * at as f32 } else { 1.0 },
-        slowed: 0.0,
+        rate_share: 1.0,
+        slowed: if at % 2 == slow { 0.9 - 0.1 * at as f32 } else { 0.0 },
         latency_ms: None,
     };
     let pairs = [(2, 0), (3, 0), (2, 1), (3, 1)];

@@ -48,7 +48,7 @@ pub const LINK_SHARE_MIN: u8 = 10;
 pub const HALF_LIFE_MINIBATCHES: f32 = 512.0;
 
 /// [`Parameters::near_minibatches`] where nobody says another number.
-pub const NEAR_MINIBATCHES: u32 = 3;
+const NEAR_MINIBATCHES: u32 = 3;
 
 /// What a policy may be told at run time. A directive only ever produces a new value of this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -32,8 +32,8 @@ pub fn state() -> ClusterState {
         gpu_use: None,
         wait_share: 0.5,
         stretched: 0.0,
-        stall_share: 0.0,
-        wait_lately: 0.5,
+        stall_share: 0.5,
+        stall_lately: 0.5,
         hit_rate: 0.5,
         drift: 0.0,
         prefetch_share: 0.8,
@@ -48,19 +48,19 @@ pub fn state() -> ClusterState {
         wants: vec![(hot(DatasetIndex(0), PartId(1)), 10)],
         jobs: vec![],
     };
-    let link = |storage, rate_share| LinkState {
+    let link = |storage, slowed| LinkState {
         storage: NodeId(storage),
         compute: NodeId(0),
         bandwidth_use: 0.6,
-        rate_share,
-        slowed: 0.0,
+        rate_share: 1.0,
+        slowed,
         latency_ms: None,
     };
     ClusterState {
         minibatch: 100,
         compute: vec![compute],
         storage: [1, 2].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into(),
-        links: vec![link(1, 0.2), link(2, 1.0)],
+        links: vec![link(1, 0.8), link(2, 0.0)],
         ..ClusterState::default()
     }
 }

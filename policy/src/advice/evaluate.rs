@@ -5,7 +5,7 @@
 use super::directive::{Action, Change};
 use super::features::{ModelError, check, inputs};
 use super::state::{ClusterState, ComputeState, JobState, LinkState, StorageState};
-use crate::parameters::{HALF_LIFE_MINIBATCHES, NEAR_MINIBATCHES, Posture};
+use crate::parameters::{HALF_LIFE_MINIBATCHES, Posture};
 use rudder_topology::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
         Change::JobHorizon { job, minibatches } => {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
-            job_horizon(compute, own, minibatches, busiest(compute, state))
+            job_horizon(compute, own, minibatches)
         }
         Change::FarPredictor { minibatches } => far_predictor(compute, shorter(minibatches)),
         Change::WarmGroup(group) => {
@@ -74,9 +74,11 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     (part * lost * 0.1).max(NUISANCE * given_up) + give_way(compute, link, node, given_up, state)
 }
 
-/// Of its stated rate, what a link brings. One that is not full shows no rate of its own; what it lost shows all the same.
-fn rate(link: &LinkState) -> f32 {
-    link.rate_share.min(1.0 - link.slowed)
+/// Of what a link brought once, what it brings now; of its stated rate, where it is full and its storage node is not: one
+/// of several that share a busy node's interface is not slow, it has its share.
+fn kept(link: &LinkState, node: &StorageState) -> f32 {
+    let full_alone = link.bandwidth_use >= FULL && node.load < IDLE;
+    (1.0 - link.slowed).min(if full_alone { link.rate_share } else { 1.0 })
 }
 
 /// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
@@ -85,58 +87,40 @@ const ONCE: f32 = 0.8;
 /// What comes over a slow link is asked of another node, which has a good link and gets it once for all. Where the
 /// storage node is slow for everyone its blocks come no faster at first, but each of them only once.
 fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &ClusterState) -> f32 {
-    let link = |storage, compute| state.link(storage, compute);
-    let (Some(slow), Some(good)) = (link(storage, compute.node), link(through, compute.node)) else {
-        return NUISANCE;
-    };
     let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
         return NUISANCE;
     };
-    let by = 1.0 - rate(slow) / rate(good).max(0.01);
-    if !other.up || by < SLOW {
+    let kept_by = |node: &StorageState, compute| Some(kept(state.link(node.node, compute)?, node));
+    let (Some(slow), Some(good)) = (kept_by(node, compute.node), kept_by(other, compute.node)) else {
+        return NUISANCE;
+    };
+    let by = 1.0 - slow / good.max(0.01);
+    if !node.up || !other.up || by < SLOW {
         return NUISANCE;
     }
     // Others get it as slowly: it is the node.
-    let others = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
-    let elsewhere = others.map(rate).fold(0.0, f32::max);
-    let part = if elsewhere > 2.0 * rate(slow) { 1.0 } else { ONCE };
+    let others = state.compute.iter().filter(|of| of.node != compute.node);
+    let elsewhere = others.filter_map(|of| kept_by(node, of.node)).fold(0.0, f32::max);
+    let part = if elsewhere > 2.0 * slow { 1.0 } else { ONCE };
     let room = 1.0 - other.load.clamp(0.0, 1.0);
     // A cache learns what is dear to fetch: one that has room for most of what the node stores ends the stall by itself.
-    let lasting = compute.wait_share.min(compute.wait_lately);
+    let lasting = compute.stall_share.min(compute.stall_lately);
     let room_for = compute.holds_share * state.storage.len() as f32;
     let small = ((HEALS.end - room_for) / (HEALS.end - HEALS.start)).clamp(0.0, 1.0);
-    DOUBLE - lasting * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * small * CAUTION
+    DOUBLE - lasting * (1.0 - node.replicated) * by * part * (0.5 + 0.5 * room) * small
 }
 
 /// What it costs that bytes travel twice.
 const DOUBLE: f32 = 0.01;
 /// Of a storage node's blocks, those that a cache has room for when it begins to heal a stall behind that node, and when
 /// it does so wholly; in drawn clusters (`rudder scenario decide --change storage_slows`).
-const HEALS: std::ops::Range<f32> = 0.5..0.8;
+const HEALS: std::ops::Range<f32> = 0.6..1.0;
 
-/// Announced minibatches that take less of the cache than this leave room for what is used again and again; those that
-/// take more than all of it push it out, and each other.
-const CROWDED: std::ops::Range<f32> = 0.7..1.0;
-/// Of what is lost in a crowded cache, what goes when less is fetched ahead: the median of drawn clusters
-/// (`rudder scenario decide`) is a tenth for one compute node and a fifth for all of them.
-const UNCROWDED: f32 = 0.2;
-
-/// What is not fetched ahead is waited for; but where the window crowds the cache, or a full link, fewer bytes are moved
-/// without it. As many minibatches as are near anyway change nothing.
-fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32, busiest: f32) -> f32 {
+/// What is not fetched ahead is waited for. Where the window crowds the cache the fast loop fetches less far ahead by
+/// itself.
+fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32) -> f32 {
     let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-    let loss = (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE);
-    if minibatches >= NEAR_MINIBATCHES || busiest < IDLE {
-        return loss;
-    }
-    let crowded = (compute.window_share - CROWDED.start) / (CROWDED.end - CROWDED.start);
-    let crowded = crowded.clamp(0.0, 1.0);
-    loss * (1.0 - crowded) - stall(compute) * UNCROWDED * crowded
-}
-
-/// Of the time, what is lost by waiting and by stretched steps.
-fn stall(compute: &ComputeState) -> f32 {
-    compute.wait_share + (1.0 - compute.wait_share) * compute.stretched
+    (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE)
 }
 
 /// How much shorter a memory is than usual, in doublings, five of which count as 1; longer is negative.
@@ -159,8 +143,8 @@ fn give_way(
     state: &ClusterState,
 ) -> f32 {
     let has_room = |of: &LinkState| {
-        let node = state.storage_node(of.storage);
-        node.is_some_and(|node| node.up && node.load < FULL) && rate(of) >= rate(link)
+        let other = state.storage_node(of.storage);
+        other.is_some_and(|other| other.up && other.load < FULL && kept(of, other) >= kept(link, node))
     };
     let elsewhere = state.links.iter().any(|of| of.compute == compute.node && has_room(of));
     if node.load < FULL || compute.wait_share >= SPARES || !elsewhere {
@@ -255,7 +239,7 @@ mod tests {
     fn what_only_a_slow_node_has_is_worth_staging_elsewhere() {
         let mut slowed = state();
         slowed.storage = vec![node(2, 0.9, 0.0), node(3, 0.1, 0.0)];
-        slowed.links[0].rate_share = 0.1;
+        slowed.links[0].slowed = 0.9;
         let stage = |compute, storage, through| {
             let change = Change::Stage { storage: NodeId(storage), through: NodeId(through) };
             predict(&Action { compute: NodeId(compute), change, ttl_s: 60 }, &slowed)
@@ -270,14 +254,26 @@ mod tests {
             let change = Change::Stage { storage: NodeId(2), through: NodeId(3) };
             predict(&Action { compute: NodeId(0), change, ttl_s: 60 }, &state)
         };
-        let everywhere = with(&|state| state.links[2].rate_share = 0.1);
+        let everywhere = with(&|state| state.links[2].slowed = 0.9);
         assert!(link < everywhere && everywhere < -0.02, "each block leaves the node once: {everywhere}");
         assert!(with(&|state| state.storage[0].replicated = 1.0) > 0.0, "others have it");
-        let not_full = with(&|state| (state.links[0].rate_share, state.links[0].slowed) = (1.0, 0.9));
-        assert!((not_full - link).abs() < 1e-3, "a link that is not full shows it elsewhere: {not_full}");
-        assert!(with(&|state| state.compute[0].wait_lately = 0.01) > 0.0, "it has only begun");
-        assert!(with(&|state| state.compute[0].holds_share = 0.4) > 0.0, "the cache will hold it");
-        assert!(with(&|state| state.storage[1].up = false) > 0.0);
+        let full = |state: &mut ClusterState, load| {
+            let link = &mut state.links[0];
+            (link.slowed, link.rate_share, link.bandwidth_use) = (0.0, 0.1, 1.0);
+            state.storage[0].load = load;
+        };
+        assert!(with(&|state| full(state, 0.1)) < -0.1, "slow from the beginning");
+        assert!(with(&|state| full(state, 0.9)) > 0.0, "it has its share of a node that has no more to give");
+        assert!(with(&|state| state.compute[0].stall_lately = 0.01) > 0.0, "it has only begun");
+        assert!(with(&|state| state.compute[0].holds_share = 0.5) > 0.0, "the cache will hold it");
+        assert!(
+            with(&|state| state.compute[0].wait_share = 0.0) < -0.1,
+            "another one's waiting stretches its steps"
+        );
+        assert!(
+            with(&|state| state.storage[0].up = false) > 0.0
+                && with(&|state| state.storage[1].up = false) > 0.0
+        );
     }
 
     #[test]
@@ -314,23 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn fetching_less_far_ahead_helps_where_the_window_crowds_the_cache() {
+    fn fetching_less_far_ahead_is_never_expected_to_help() {
         let horizon = |minibatches| {
             let change = Change::JobHorizon { job: rudder_topology::JobId(0), minibatches };
-            Action { compute: NodeId(0), change, ttl_s: 60 }
+            predict(&Action { compute: NodeId(0), change, ttl_s: 60 }, &state())
         };
-        let mut state = state();
-        let compute = &mut state.compute[0];
-        (compute.wait_share, compute.stretched, compute.window_share) = (0.05, 0.15, 2.0);
-        (compute.hit_rate, compute.prefetch_share, compute.jobs[0].ahead) = (0.9, 1.0, 9);
-        state.links[0].bandwidth_use = 1.0;
-        assert!(predict(&horizon(1), &state) < -0.02);
-        assert!(predict(&horizon(4), &state) > 0.0, "as many are near anyway");
-        state.compute[0].window_share = 0.3;
-        assert!(predict(&horizon(1), &state) > 0.0, "there is room");
-        state.compute[0].window_share = 2.0;
-        state.links.iter_mut().for_each(|link| link.bandwidth_use = 0.1);
-        assert!(predict(&horizon(1), &state) > 0.0, "links are idle");
+        assert!(horizon(1) > horizon(2) && horizon(2) > 0.0);
+        assert_eq!(horizon(4), 0.0, "no more is announced");
     }
 
     #[test]

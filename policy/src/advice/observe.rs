@@ -106,9 +106,9 @@ impl Observed {
         let mut next = known.as_ref().map_or_else(|| Known::new(node), |known| known.clone());
         if let Some(before) = known.as_ref().filter(|_| grew && passed_ns > 0) {
             self.totals.add(&before.sample, &sample);
-            let lately = next.state.wait_lately;
+            let lately = next.state.stall_lately;
             next.state = compute(node, &before.sample, &sample, passed_ns, &mut next.steps);
-            next.state.wait_lately = lately + LATELY_WEIGHT * (next.state.wait_share - lately);
+            next.state.stall_lately = lately + LATELY_WEIGHT * (next.state.stall_share - lately);
             next.state.drift = drift(&mut next.usual, &sample);
             let rate = |link: &LinkSample| self.rates.get(&(link.storage, node)).copied();
             let measured = sample.links.iter().filter_map(|link| {
@@ -215,7 +215,7 @@ fn unknown(node: NodeId) -> ComputeState {
         wait_share: 0.0,
         stretched: 0.0,
         stall_share: 0.0,
-        wait_lately: 0.0,
+        stall_lately: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 0.0,
@@ -270,7 +270,7 @@ fn compute(
         wait_share: mean(|(job, _)| job.wait_share),
         stretched: mean(|(job, _)| job.stretched),
         stall_share: mean(|&(_, stall_share)| stall_share),
-        wait_lately: 0.0,
+        stall_lately: 0.0,
         hit_rate: share(resident, wanted, 1.0),
         drift: 0.0,
         prefetch_share: share(prefetch, prefetch.saturating_add(demand), 0.0),

@@ -176,7 +176,7 @@ mod tests {
         let mut state = state();
         state.storage =
             [2, 3].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into();
-        (state.links[0].rate_share, state.links[2].rate_share) = (0.2, 0.2);
+        (state.links[0].slowed, state.links[2].slowed) = (0.8, 0.8);
         state
     }
 
@@ -223,7 +223,7 @@ mod tests {
         // The first node would gain from everything; the other from one change only, and less.
         (state.compute[0].wait_share, state.compute[1].wait_share) = (0.9, 0.2);
         (state.compute[0].hit_rate, state.links[0].bandwidth_use) = (0.0, 1.0);
-        state.links[2].rate_share = 0.4;
+        state.links[2].slowed = 0.6;
         let of_other = |options: &Options| {
             let own = options.shown.iter().filter(|choice| choice.action.compute == NodeId(1));
             own.map(|choice| choice.predicted).fold(0.0, f32::min)
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_cluster_at_ease_has_no_options() {
         let mut state = degraded();
-        state.links.iter_mut().for_each(|link| link.rate_share = 1.0);
+        state.links.iter_mut().for_each(|link| link.slowed = 0.0);
         state.compute.iter_mut().for_each(|of| (of.wait_share, of.hit_rate) = (0.0, 1.0));
         let options = of(&state, &[], &[]);
         assert!(options.shown.is_empty(), "{options:#?}");

@@ -28,10 +28,10 @@ const SYSTEM: &str = "You steer the data movement of a training cluster. C0, C1,
 data, S0, S1, ... are storage nodes. Your aim: trainers wait less over the next minutes. Do not load busy links. \
 Doing nothing is a good answer when nothing fits. Answer with JSON only.";
 
-const OPTIONS_EXAMPLE: &str = "Example. A: posture C7 demand_first; B: stage S9-C7 through S8 (S9-C7 is slower than \
-stated). Answer: {\"choose\":[\"B\"],\"reason\":\"S9-C7 is slow, S8-C7 is not\"}";
+const OPTIONS_EXAMPLE: &str = "Example. A: posture C7 demand_first; B: stage S9-C7 through S8 (S9-C7 is slower than it \
+was). Answer: {\"choose\":[\"B\"],\"reason\":\"S9-C7 is slow, S8-C7 is not\"}";
 
-const ACTIONS_EXAMPLE: &str = "Example. S9-C7 is slower than stated. Answer: {\"actions\":[{\"lever\":\"stage\",\
+const ACTIONS_EXAMPLE: &str = "Example. S9-C7 is slower than it was. Answer: {\"actions\":[{\"lever\":\"stage\",\
 \"link\":\"S9-C7\",\"through\":\"S8\",\"ttl_s\":600}],\"reason\":\"S9-C7 is slow, S8-C7 is not\"}";
 
 /// The question whether to take any of the options, or which actions to take.

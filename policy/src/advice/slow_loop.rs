@@ -298,7 +298,7 @@ mod tests {
         // A link that is slow, to what that storage node alone has.
         state.storage =
             [2, 3].map(|node| StorageState { replicated: 0.0, ..storage_state(NodeId(node)) }).into();
-        state.links[0].rate_share = 0.2;
+        state.links[0].slowed = 0.55;
         for compute in &mut state.compute {
             (compute.wait_share, compute.hit_rate) = (wait_share, 0.9);
             compute.stall_share = wait_share;
@@ -438,7 +438,7 @@ mod tests {
         let mut slow = slow_loop();
         for n in 0..200 {
             let mut state = at(n, if n < 40 { 0.05 } else { 0.5 });
-            state.links.iter_mut().for_each(|link| link.rate_share = 1.0);
+            state.links.iter_mut().for_each(|link| link.slowed = 0.0);
             assert_eq!(slow.observe(&state), []);
         }
         assert!(slow.counts().edges > 0 && slow.counts().unasked > 0, "{:?}", slow.counts());

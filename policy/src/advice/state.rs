@@ -86,9 +86,9 @@ pub struct ComputeState {
     /// Of the time, what was lost: by waiting for data, or since steps were stretched.
     #[serde(default)]
     pub stall_share: f32,
-    /// The wait share as a moving mean over some ten seconds.
+    /// The stall share as a moving mean over some ten seconds.
     #[serde(default)]
-    pub wait_lately: f32,
+    pub stall_lately: f32,
     pub hit_rate: f32,
     /// How far the parts that rows come from have moved from what is usual: half the sum of absolute differences of
     /// the two distributions.

@@ -22,6 +22,9 @@ const PAST_MAX: usize = 4;
 const GROUPS_MAX: usize = 3;
 /// A change of a fraction by this much is notable.
 const NOTABLE: f32 = 0.15;
+/// Rows come slower than they once did by this much, where it is more than what links that share an interface take from
+/// each other at times.
+const SLOWED: f32 = 0.3;
 
 /// A past action and what came of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,18 +136,23 @@ fn storage_lines(nodes: &[StorageState], labels: &Labels) -> Vec<String> {
 }
 
 fn link_lines(links: &[LinkState], labels: &Labels) -> Vec<String> {
-    let notable = |link: &&LinkState| link.bandwidth_use >= 0.7 || link.rate_share <= 1.0 - NOTABLE;
+    let slow = |link: &LinkState| match link {
+        _ if link.slowed >= SLOWED => ", slower than it was",
+        _ if link.rate_share <= 1.0 - NOTABLE => ", slower than stated",
+        _ => "",
+    };
+    let kept = |link: &LinkState| link.rate_share.min(1.0 - link.slowed);
+    let notable = |link: &&LinkState| link.bandwidth_use >= 0.7 || !slow(link).is_empty();
     let mut worst: Vec<_> = links.iter().filter(notable).collect();
     worst.sort_by(|a, b| {
-        let by_rate = a.rate_share.total_cmp(&b.rate_share);
+        let by_rate = kept(a).total_cmp(&kept(b));
         by_rate
             .then(b.bandwidth_use.total_cmp(&a.bandwidth_use))
             .then((a.storage, a.compute).cmp(&(b.storage, b.compute)))
     });
     let line = |link: &&LinkState| {
         let (from, to) = (labels.of_storage(link.storage)?, labels.of_compute(link.compute)?);
-        let slow = if link.rate_share <= 1.0 - NOTABLE { ", slower than stated" } else { "" };
-        Some(format!("{from}-{to}: use {}{slow}", Level::of(link.bandwidth_use)))
+        Some(format!("{from}-{to}: use {}{}", Level::of(link.bandwidth_use), slow(link)))
     };
     let mut lines: Vec<_> = worst.iter().take(TOLD_MAX).filter_map(line).collect();
     if worst.len() > TOLD_MAX {

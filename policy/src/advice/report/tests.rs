@@ -18,7 +18,7 @@ fn compute(node: u16, gpu_use: Option<f32>, waiting: &[u32], next: &[u32]) -> Co
         wait_share: 0.0,
         stretched: 0.0,
         stall_share: 0.0,
-        wait_lately: 0.0,
+        stall_lately: 0.0,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 1.0,
@@ -113,6 +113,8 @@ fn the_compact_form_has_levels_changes_groups_and_the_past() {
     state.compute[1].wants = vec![(group, 500)];
     state.links[1].bandwidth_use = 0.95;
     state.links[1].rate_share = 0.5;
+    // Not full any more, and slow all the same.
+    state.links[0].slowed = 0.6;
     let past = Past {
         action: "link_share C0 S1 50%".to_owned(),
         minibatch: 100,
@@ -126,6 +128,7 @@ C1: GPU high wait medium (rose) hits medium steps stretched medium needs P1.hot
 C0: GPU high wait low hits high
 S0: load medium
 S1: load medium
+S0-C0: use medium, slower than it was
 S1-C1: use high, slower than stated
 T100: link_share C0 S1 50% hurt, reverted
 ";

@@ -12,7 +12,7 @@ fn compute(node: u16, wait_share: f32) -> ComputeState {
         wait_share,
         stretched: 0.0,
         stall_share: 0.0,
-        wait_lately: wait_share,
+        stall_lately: wait_share,
         hit_rate: 1.0,
         drift: 0.0,
         prefetch_share: 0.0,
