@@ -33,6 +33,9 @@ pub struct TrialConfig {
     pub slow_share: f32,
     /// How often the stall without it is measured because it got worse under it, or because it is slow.
     pub looks_max: u32,
+    /// What helped is measured without it once more after so many values for each hundredth of the stall share that it
+    /// gained: a small gain is the likeliest to be over, and costs least to look at.
+    pub look_again_values: f32,
 }
 
 impl Default for TrialConfig {
@@ -48,6 +51,7 @@ impl Default for TrialConfig {
             alarm_slow: 0.4,
             slow_share: 0.1,
             looks_max: 3,
+            look_again_values: 4.0,
         }
     }
 }
@@ -191,6 +195,10 @@ impl Trial {
                 }
                 Some(Move::Revert)
             }
+            Phase::Helps { .. } if measured && self.values >= self.look_again() => {
+                self.enter(Phase::Off { with: mean, helped: true });
+                Some(Move::Revert)
+            }
             Phase::Off { with, .. } if measured && self.helps(with, mean) => {
                 self.kept(with, mean);
                 self.expires_ns = now_ns.saturating_add(self.directive.ttl_ns());
@@ -241,6 +249,12 @@ impl Trial {
 
     fn helps(&self, with: f32, without: f32) -> bool {
         with <= without - self.config.improves.max(self.config.improves_share * without)
+    }
+
+    /// Values in force after which it is looked at without what helped.
+    fn look_again(&self) -> u32 {
+        let gained = -self.measured.unwrap_or(0.0);
+        (100.0 * gained * self.config.look_again_values) as u32
     }
 
     fn kept(&mut self, with: f32, without: f32) {
@@ -395,6 +409,29 @@ mod tests {
         let (in_force, trial) = play(0.4, 90, |n, on| if on || n > 20 { 0.2 } else { 0.4 });
         assert!(!in_force[60] && trial.is_over(), "nothing to help with any more");
         assert_eq!(trial.outcome().verdict, TrialVerdict::Kept);
+    }
+
+    #[test]
+    fn a_small_gain_is_soon_looked_at_again() {
+        // Once it is found to help, the cluster heals by itself.
+        let heals = |with: f32| {
+            move |n, on| {
+                if on {
+                    with
+                } else if n < 12 {
+                    0.4
+                } else {
+                    with - 0.01
+                }
+            }
+        };
+        let last_in_force = |with| {
+            let (in_force, trial) = play(0.4, 60, heals(with));
+            assert!(trial.is_over() && trial.outcome().verdict == TrialVerdict::Kept, "{in_force:?}");
+            in_force.iter().rposition(|&on| on).unwrap() + 1
+        };
+        // From the eleventh value on: 20 values for five hundredths, its whole time for a third.
+        assert_eq!((last_in_force(0.35), last_in_force(0.05)), (30, 39));
     }
 
     #[test]
