@@ -112,6 +112,6 @@ fn looking_further_ahead_moves_fewer_bytes() {
         (run.counters.bytes_demand + run.counters.bytes_prefetch) as f64
     };
     let (near, far) = (bytes(1), bytes(16));
-    // 0.75; 0.82 where the minibatch after the next one holds slots as well.
-    assert!(far <= 0.78 * near, "{far} bytes with a window of 16, {near} with one of 1");
+    // 0.78; 0.86 where the minibatch after the next one holds slots as well.
+    assert!(far <= 0.81 * near, "{far} bytes with a window of 16, {near} with one of 1");
 }
