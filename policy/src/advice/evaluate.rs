@@ -74,11 +74,14 @@ fn link_share(compute: &ComputeState, storage: NodeId, given_up: f32, state: &Cl
     (part * lost * 0.1).max(NUISANCE * given_up) + give_way(compute, link, node, given_up, state)
 }
 
-/// Of what a link brought once, what it brings now; of its stated rate, where it is full and its storage node is not: one
-/// of several that share a busy node's interface is not slow, it has its share.
-fn kept(link: &LinkState, node: &StorageState) -> f32 {
-    let full_alone = link.bandwidth_use >= FULL && node.load < IDLE;
-    (1.0 - link.slowed).min(if full_alone { link.rate_share } else { 1.0 })
+/// Of what a link brought once, what it brings now; of its stated rate, where nothing but the link itself can be full. One
+/// of several that share the interface of a busy node has its share and is not slow.
+fn kept(link: &LinkState, state: &ClusterState) -> f32 {
+    let own = state.links.iter().filter(|of| of.compute == link.compute);
+    let carried: f32 = own.map(|of| of.rate_share * of.bandwidth_use).sum();
+    let has_room = state.storage_node(link.storage).is_some_and(|node| node.load < IDLE) && carried < IDLE;
+    let alone = link.bandwidth_use >= FULL && has_room;
+    (1.0 - link.slowed).min(if alone { link.rate_share } else { 1.0 })
 }
 
 /// Of what is waited for behind a slow storage node, what goes when its blocks are fetched there only once.
@@ -90,8 +93,8 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
     let (Some(node), Some(other)) = (state.storage_node(storage), state.storage_node(through)) else {
         return NUISANCE;
     };
-    let kept_by = |node: &StorageState, compute| Some(kept(state.link(node.node, compute)?, node));
-    let (Some(slow), Some(good)) = (kept_by(node, compute.node), kept_by(other, compute.node)) else {
+    let kept_by = |storage| Some(kept(state.link(storage, compute.node)?, state));
+    let (Some(slow), Some(good)) = (kept_by(storage), kept_by(through)) else {
         return NUISANCE;
     };
     let by = 1.0 - slow / good.max(0.01);
@@ -99,8 +102,8 @@ fn stage(compute: &ComputeState, storage: NodeId, through: NodeId, state: &Clust
         return NUISANCE;
     }
     // Others get it as slowly: it is the node.
-    let others = state.compute.iter().filter(|of| of.node != compute.node);
-    let elsewhere = others.filter_map(|of| kept_by(node, of.node)).fold(0.0, f32::max);
+    let others = state.links.iter().filter(|of| of.storage == storage && of.compute != compute.node);
+    let elsewhere = others.map(|of| 1.0 - of.slowed).fold(0.0, f32::max);
     let part = if elsewhere > 2.0 * slow { 1.0 } else { ONCE };
     let room = 1.0 - other.load.clamp(0.0, 1.0);
     // A cache learns what is dear to fetch: one that has room for most of what the node stores ends the stall by itself.
@@ -144,7 +147,7 @@ fn give_way(
 ) -> f32 {
     let has_room = |of: &LinkState| {
         let other = state.storage_node(of.storage);
-        other.is_some_and(|other| other.up && other.load < FULL && kept(of, other) >= kept(link, node))
+        other.is_some_and(|other| other.up && other.load < FULL && kept(of, state) >= kept(link, state))
     };
     let elsewhere = state.links.iter().any(|of| of.compute == compute.node && has_room(of));
     if node.load < FULL || compute.wait_share >= SPARES || !elsewhere {
@@ -260,10 +263,20 @@ mod tests {
         let full = |state: &mut ClusterState, load| {
             let link = &mut state.links[0];
             (link.slowed, link.rate_share, link.bandwidth_use) = (0.0, 0.1, 1.0);
-            state.storage[0].load = load;
+            (state.storage[0].load, state.links[1].bandwidth_use) = (load, 0.3);
         };
         assert!(with(&|state| full(state, 0.1)) < -0.1, "slow from the beginning");
         assert!(with(&|state| full(state, 0.9)) > 0.0, "it has its share of a node that has no more to give");
+        let crowded = |state: &mut ClusterState| {
+            full(state, 0.1);
+            (state.links[0].rate_share, state.links[1].rate_share) = (0.3, 0.4);
+        };
+        assert!(with(&|state| crowded(state)) < -0.05);
+        let crowded = |state: &mut ClusterState| {
+            crowded(state);
+            state.links[1].bandwidth_use = 0.9;
+        };
+        assert!(with(&|state| crowded(state)) > 0.0, "it has its share of the compute node's own interface");
         assert!(with(&|state| state.compute[0].stall_lately = 0.01) > 0.0, "it has only begun");
         assert!(with(&|state| state.compute[0].holds_share = 0.5) > 0.0, "the cache will hold it");
         assert!(
