@@ -39,7 +39,7 @@ pub fn predict(action: &Action, state: &ClusterState) -> f32 {
         Change::JobHorizon { job, minibatches } => {
             let own = compute.jobs.iter().find(|of| of.job == job);
             let Some(own) = own.filter(|own| own.ahead > minibatches) else { return 0.0 };
-            job_horizon(compute, own, minibatches)
+            job_horizon(compute, own, minibatches, busiest(compute, state))
         }
         Change::FarPredictor { minibatches } => far_predictor(compute, shorter(minibatches)),
         Change::WarmGroup(group) => {
@@ -119,11 +119,26 @@ const DOUBLE: f32 = 0.01;
 /// it does so wholly; in drawn clusters (`rudder scenario decide --change storage_slows`).
 const HEALS: std::ops::Range<f32> = 0.6..1.0;
 
-/// What is not fetched ahead is waited for. Where the window crowds the cache the fast loop fetches less far ahead by
-/// itself.
-fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32) -> f32 {
+/// A node whose trainers wait for less of the time does not wait.
+const WAITS: f32 = 0.02;
+/// Announced minibatches that take less of the cache than this leave room for what is used again and again; those that
+/// take more than all of it push it out, and each other.
+const CROWDED: std::ops::Range<f32> = 0.7..1.0;
+/// Of the steps' stretch in a crowded cache, what goes when no more than the next minibatch is fetched ahead: in drawn
+/// clusters (`rudder scenario decide --change fanout_changes`) a fifth, for all compute nodes together.
+const UNCROWDED: f32 = 0.2;
+
+/// What is not fetched ahead is waited for. Where nobody waits, the links are full and the window crowds the cache, fewer
+/// bytes are moved without it, beside which gradients are exchanged faster.
+fn job_horizon(compute: &ComputeState, own: &JobState, minibatches: u32, busiest: f32) -> f32 {
     let given_up = 1.0 - minibatches as f32 / own.ahead as f32;
-    (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE)
+    let loss = (given_up * compute.hit_rate * compute.prefetch_share * 0.1).max(NUISANCE);
+    if minibatches > 1 || compute.wait_share >= WAITS || busiest < FULL {
+        return loss;
+    }
+    let crowded = (compute.window_share - CROWDED.start) / (CROWDED.end - CROWDED.start);
+    let crowded = crowded.clamp(0.0, 1.0);
+    loss * (1.0 - crowded) - compute.stall_share.min(compute.stall_lately) * UNCROWDED * crowded
 }
 
 /// How much shorter a memory is than usual, in doublings, five of which count as 1; longer is negative.
@@ -323,13 +338,24 @@ mod tests {
     }
 
     #[test]
-    fn fetching_less_far_ahead_is_never_expected_to_help() {
-        let horizon = |minibatches| {
+    fn fetching_less_far_ahead_helps_where_the_window_crowds_cache_and_links_and_nobody_waits() {
+        let mut crowded = state();
+        let compute = &mut crowded.compute[0];
+        (compute.wait_share, compute.stretched, compute.window_share) = (0.0, 0.3, 2.0);
+        compute.jobs[0].ahead = 4;
+        crowded.links[0].bandwidth_use = 1.0;
+        let horizon = |minibatches, change: &dyn Fn(&mut ClusterState)| {
+            let mut state = crowded.clone();
+            change(&mut state);
             let change = Change::JobHorizon { job: rudder_topology::JobId(0), minibatches };
-            predict(&Action { compute: NodeId(0), change, ttl_s: 60 }, &state())
+            predict(&Action { compute: NodeId(0), change, ttl_s: 60 }, &state)
         };
-        assert!(horizon(1) > horizon(2) && horizon(2) > 0.0);
-        assert_eq!(horizon(4), 0.0, "no more is announced");
+        assert!(horizon(1, &|_| ()) < -0.05);
+        assert!(horizon(2, &|_| ()) > 0.0);
+        assert_eq!(horizon(4, &|_| ()), 0.0, "no more is announced");
+        assert!(horizon(1, &|state| state.compute[0].wait_share = 0.1) > 0.0, "somebody waits");
+        assert!(horizon(1, &|state| state.compute[0].window_share = 0.3) > 0.0, "there is room");
+        assert!(horizon(1, &|state| state.links[0].bandwidth_use = 0.8) > 0.0, "no link is full");
     }
 
     #[test]
