@@ -194,7 +194,7 @@ impl Vocabulary {
             }
             let mut links: Vec<_> = state.links.iter().filter(|link| link.compute == compute.node).collect();
             // The slow ones first.
-            links.sort_by(|a, b| a.rate_share.total_cmp(&b.rate_share));
+            links.sort_by(|a, b| a.brings().total_cmp(&b.brings()));
             for link in links {
                 let Some(storage) = labels.of_storage(link.storage) else { continue };
                 let value = Value::Link { storage: link.storage, compute: link.compute };
@@ -253,4 +253,23 @@ impl Vocabulary {
 #[must_use]
 pub fn hot(dataset: DatasetIndex, part: PartId) -> Group {
     Group { dataset, part, set: GroupSet::Hot }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advice::parse::tests::{labels, state};
+
+    #[test]
+    fn a_nodes_slow_links_come_first_whether_they_are_full_or_not() {
+        let mut state = state();
+        state.links[0].rate_share = 0.5;
+        // Not full any more.
+        state.links[1].slowed = 0.8;
+        let vocabulary = Vocabulary::of(&state, &labels());
+        let links: Vec<_> = vocabulary.entries(Kind::Link).iter().map(|&(_, value)| value).collect();
+        let link =
+            |at: usize| Value::Link { storage: state.links[at].storage, compute: state.links[at].compute };
+        assert_eq!(links[..2], [link(1), link(0)]);
+    }
 }

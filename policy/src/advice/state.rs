@@ -156,6 +156,14 @@ pub struct LinkState {
     pub latency_ms: Option<f32>,
 }
 
+impl LinkState {
+    /// Of its rate, what the link brings: of the stated one where it was full, of what it once brought in any case.
+    #[must_use]
+    pub fn brings(&self) -> f32 {
+        self.rate_share.min(1.0 - self.slowed)
+    }
+}
+
 /// The cluster, measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterState {
@@ -219,7 +227,7 @@ impl ClusterState {
         for &compute in labels.compute() {
             for &storage in labels.storage() {
                 let measured = self.link(storage, compute);
-                metrics.extend(measured.map_or([0.0; 2], |l| [l.bandwidth_use, 1.0 - l.rate_share]));
+                metrics.extend(measured.map_or([0.0; 2], |l| [l.bandwidth_use, 1.0 - l.brings()]));
             }
         }
         metrics

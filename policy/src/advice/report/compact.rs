@@ -141,11 +141,10 @@ fn link_lines(links: &[LinkState], labels: &Labels) -> Vec<String> {
         _ if link.rate_share <= 1.0 - NOTABLE => ", slower than stated",
         _ => "",
     };
-    let kept = |link: &LinkState| link.rate_share.min(1.0 - link.slowed);
     let notable = |link: &&LinkState| link.bandwidth_use >= 0.7 || !slow(link).is_empty();
     let mut worst: Vec<_> = links.iter().filter(notable).collect();
     worst.sort_by(|a, b| {
-        let by_rate = kept(a).total_cmp(&kept(b));
+        let by_rate = a.brings().total_cmp(&b.brings());
         by_rate
             .then(b.bandwidth_use.total_cmp(&a.bandwidth_use))
             .then((a.storage, a.compute).cmp(&(b.storage, b.compute)))
